@@ -1,0 +1,45 @@
+# Every target makes the environment it needs first; nothing else has to be installed by hand.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The newest pinned interpreter that is really there (a version manager's shim may not run).
+PYTHON ?= $(firstword $(foreach v,3.11 3.12,$(shell python$(v) -c 'print("python$(v)")' 2>/dev/null)) python3)
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PORT ?= 30000
+PYTEST_ARGS ?=
+
+.PHONY: help venv vendor demo serve test-spec test-unit lint format clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
+
+venv:  ## make .venv: the patched SGLang, the CPU operators where there is no GPU, the tools
+	@$(PYTHON) tools/venv.py --venv $(VENV)
+
+vendor: venv  ## make python/sglang: the pinned wheel with patches/series applied
+
+demo: venv  ## a real EAGLE3 server answers; table on stdout, figures in build/demo.json
+	@$(PY) -m sglang_spec demo --output build/demo.json
+
+serve: venv  ## keep a server with EAGLE3 up on 127.0.0.1 (PORT=30000) and print the curl line
+	@$(PY) -m sglang_spec serve --port $(PORT)
+
+test-spec: venv  ## unit tests and real EAGLE3 decodes; JUnit XML in build/junit.xml
+	@mkdir -p build
+	@$(PY) -m pytest --junit-xml=build/junit.xml $(PYTEST_ARGS) test
+
+test-unit: venv  ## only what needs no server
+	@$(PY) -m pytest $(PYTEST_ARGS) test/unit
+
+lint: venv  ## format, lint and types, as CI checks them
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+format: venv  ## let ruff format the project's own files
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+clean:  ## remove build results (the environment and the vendored tree stay)
+	@rm -rf build
