@@ -1,0 +1,1 @@
+"""Tools that build, check and measure the hardened SGLang tree; imports no torch."""

@@ -1,0 +1,11 @@
+"""Model pairs that tests and demos run on: made here, cached outside git.
+
+`embedded_pair()` is a small real model with a trained draft; `tiny_pair()` is right by
+construction. Importing this package needs no torch; making a pair does.
+"""
+
+from sglang_spec.models.cache import ModelError
+from sglang_spec.models.embedded import embedded_pair, held_out
+from sglang_spec.models.pair import Pair
+
+__all__ = ["ModelError", "Pair", "embedded_pair", "held_out"]

@@ -1,0 +1,88 @@
+"""`sglang-spec models`: makes the model pairs ahead of time and says where they are.
+
+Results go to stdout (one JSON object with `--json`), progress to stderr. Exit codes: 0 done,
+1 a pair cannot be made or found, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from sglang_spec.models import cache
+from sglang_spec.models.cache import ModelError
+from sglang_spec.models.embedded import embedded_pair
+from sglang_spec.models.pair import Pair
+
+NAMES = ("smollm2",)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; the exit code is returned, not raised (argparse raises on wrong usage)."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except ModelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sglang-spec models", description="Test and demo models.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    prepare = commands.add_parser("prepare", help="make pairs that are not made yet")
+    prepare.add_argument("name", nargs="?", choices=(*NAMES, "all"), default="all")
+    prepare.set_defaults(run=_prepare)
+    path = commands.add_parser("path", help="print the folders of a pair, making it if needed")
+    path.add_argument("name", choices=NAMES)
+    path.set_defaults(run=_path)
+    listing = commands.add_parser("list", help="list what is made")
+    listing.set_defaults(run=_list)
+    for command in (prepare, path):
+        command.add_argument("--heads", help="12/4 or 24/8: zero heads so that TP can divide")
+        command.add_argument("--source", type=Path, help="wheel or GGUF, for hosts without network")
+    for command in (prepare, path, listing):
+        command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    return parser
+
+
+def _pair(name: str, heads: str | None, source: Path | None) -> Pair:
+    assert name == "smollm2"
+    return embedded_pair(heads, source)
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    names = NAMES if arguments.name == "all" else (arguments.name,)
+    pairs = {name: _pair(name, arguments.heads, arguments.source) for name in names}
+    if arguments.json:
+        print(json.dumps({name: _paths(pair) for name, pair in pairs.items()}))
+    else:
+        for name, pair in pairs.items():
+            print(f"{name}: target {pair.target}, draft {pair.draft}")
+    return 0
+
+
+def _path(arguments: argparse.Namespace) -> int:
+    pair = _pair(arguments.name, arguments.heads, arguments.source)
+    print(json.dumps(_paths(pair)) if arguments.json else f"{pair.target}\n{pair.draft}")
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = cache.entries()
+    if arguments.json:
+        rows = [{"name": e.name, "path": str(e.path), "bytes": e.size} for e in found]
+        print(json.dumps({"root": str(cache.root()), "entries": rows}))
+        return 0
+    for entry in found:
+        print(f"{entry.name}  {entry.size / 1e6:.0f} MB  {entry.path}")
+    if not found:
+        print(f"nothing made in {cache.root()}", file=sys.stderr)
+    return 0
+
+
+def _paths(pair: Pair) -> dict[str, str]:
+    return {"target": str(pair.target), "draft": str(pair.draft)}
