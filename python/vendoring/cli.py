@@ -1,0 +1,184 @@
+"""The command line. Data goes to stdout, talk to stderr; 0 fine, 1 a finding, 2 wrong usage, 130 cut off."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import VendoringError
+from .layout import Layout, checkout
+from .talk import say
+
+
+class Outcome(NamedTuple):
+    """What a command gives: data for `--json`, text for people, and whether all is well."""
+
+    data: Any
+    text: str
+    fine: bool = True
+
+
+Command = Callable[[Layout, argparse.Namespace], Outcome]
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command and gives the exit status."""
+    if arguments[:1] == ["git"]:
+        return _git(checkout(), arguments[1:])
+    options = _parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        outcome = command(checkout(), options)
+    except VendoringError as fault:
+        say(f"error: {fault}")
+        if options.json:
+            print(json.dumps({"error": fault.as_dict()}, indent=1))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; run the command again to go on")
+        return 130
+    print(json.dumps(outcome.data, indent=1) if options.json else outcome.text)
+    return 0 if outcome.fine else 1
+
+
+def _git(layout: Layout, arguments: list[str]) -> int:
+    """Becomes git, so that editors, pagers and signals work as usual."""
+    from .state import repo_of
+
+    repo = repo_of(layout)
+    if not repo.git_dir.is_dir():
+        say("error: there is no vendored tree\n  what to do: python -m vendoring apply")
+        return 1
+    name, mail = repo.person(layout.root)
+    identity = ["-c", f"user.name={name}", "-c", f"user.email={mail}"]
+    if not Path.cwd().resolve().is_relative_to(repo.work_tree):
+        identity += ["-C", str(repo.work_tree)]
+    os.execvpe("git", ["git", *identity, *arguments], repo.environment())
+
+
+def _status(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .report import status, status_text
+
+    data = status(layout)
+    return Outcome(data, status_text(data))
+
+
+def _apply(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .state import Condition
+    from .tree import apply
+
+    found = apply(layout, discard=options.discard)
+    done = found.condition is not Condition.CURRENT
+    text = "the tree was made" if done else "nothing to do: the tree is current"
+    return Outcome({"found": found.condition.value, "made": done}, text)
+
+
+def _new(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .author import new_patch
+
+    header = new_patch(layout, options.slug, _header(layout, options), options.paths)
+    return _headed(header.slug, header.message())
+
+
+def _amend(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .author import amend_patch
+
+    header = amend_patch(layout, options.slug, _header(layout, options), options.paths)
+    return _headed(header.slug, header.message())
+
+
+def _headed(slug: str, message: str) -> Outcome:
+    return Outcome(
+        {"slug": slug, "message": message}, f"{message}\nnow: python -m vendoring export"
+    )
+
+
+def _header(layout: Layout, options: argparse.Namespace) -> Any:
+    """Header from `--header FILE` and the single options; None where none was given."""
+    from .author import people_author
+    from .header import KNOWN, Header, parse_message
+
+    author = options.author or people_author(layout)
+    header = Header("", author, "", ())
+    if options.header:
+        text = (
+            sys.stdin.read()
+            if options.header == "-"
+            else Path(options.header).read_text(encoding="utf-8")
+        )
+        header = parse_message(text, author)
+    fields = list(header.fields)
+    for key in KNOWN[1:]:  # all but Slug, which is an argument of its own
+        values = getattr(options, key.lower().replace("-", "_"))
+        if values:
+            values = [values] if isinstance(values, str) else values
+            fields = [pair for pair in fields if pair[0] != key] + [
+                (key, value) for value in values
+            ]
+    whole = Header(
+        options.subject or header.subject, author, options.description or header.body, tuple(fields)
+    )
+    return whole if whole.subject or whole.body or whole.fields else None
+
+
+def _export(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .export import export
+
+    written = export(layout)
+    lines = [f"wrote {name}" for name in written.changed] + [
+        f"removed {name}" for name in written.removed
+    ]
+    data = {
+        "changed": list(written.changed),
+        "removed": list(written.removed),
+        "patches": [patch.slug for patch in written.patches],
+    }
+    return Outcome(data, "\n".join(lines) or "patches/ holds this already")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m vendoring",
+        description="The pinned SGLang with patches/ on top, in python/sglang.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=text, description=text)
+        one.add_argument("--json", action="store_true", help="print data as JSON")
+        one.set_defaults(command=command)
+        return one
+
+    add("status", _status, "show pin, patches, their sizes, and the state of the tree")
+    one = add("apply", _apply, "make the tree, or bring it up to date")
+    one.add_argument(
+        "--discard", action="store_true", help="throw local edits and unexported commits away"
+    )
+    commands.add_parser("git", help="run git on the vendored tree, e.g. `git log`, `git rebase -i`")
+    _header_options(add("new", _new, "commit the edits in the tree as a new patch"))
+    _header_options(add("amend", _amend, "fold the edits into a patch, or change its header"))
+    add("export", _export, "write the commits to patches/")
+    return parser
+
+
+def _header_options(parser: argparse.ArgumentParser) -> None:
+    from .header import KNOWN, REPEATABLE
+
+    parser.add_argument("slug", help="name of the patch: lower case words joined by hyphens")
+    parser.add_argument("paths", nargs="*", help="only these files (relative to python/sglang)")
+    parser.add_argument(
+        "--header", metavar="FILE", help="file with subject, description, fields (- is stdin)"
+    )
+    parser.add_argument("--subject", help="the purpose in one line")
+    parser.add_argument("--description", help="why, the symptom, how to see it fail")
+    parser.add_argument("--author", help="`Name <mail>`; the checkout's git identity if not given")
+    for key in KNOWN[1:]:
+        action = "append" if key in REPEATABLE else "store"
+        parser.add_argument(
+            f"--{key.lower()}", action=action, metavar="TEXT", help=f"header field {key}"
+        )
