@@ -122,12 +122,14 @@ def _fold(repo: GitRepo, into: Commit, paths: list[str]) -> None:
         raise VendoringError(
             "a later patch changes the same lines, so git cannot fold the edits in by itself",
             value=words[0] if words else "",
-            remedy="commit with --fixup and run `python -m vendoring git rebase -i refs/vendoring/base`",
+            remedy="commit with --fixup, then `python -m vendoring git rebase -i refs/vendoring/base`",
         )
 
 
 def _reword(repo: GitRepo, slug: str, header: Header) -> None:
-    """Writes the commits from `slug` on anew with the same files, the one of `slug` with a new message."""
+    """Writes the commits from `slug` on anew with the same files, the one of `slug` with a new
+    message.
+    """
     parent = ""
     for commit in repo.commits():
         here = _slug(commit) == slug

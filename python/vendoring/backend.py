@@ -1,4 +1,6 @@
-"""Build backend hooks (PEP 517 and 660). `pip install -e python` and `pip install -e .` both enter here."""
+"""Build backend hooks (PEP 517 and 660). `pip install -e python` and `pip install -e .` both enter
+here.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,7 @@ def build_editable(
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> NoReturn:
     """Refused: a source archive would have to hold upstream's tree."""
-    say(
-        "error: there is no source distribution; share the repository, or `python -m vendoring wheel`"
-    )
+    say("error: there is no source distribution; use `python -m vendoring wheel`")
     sys.exit(1)
 
 

@@ -1,4 +1,6 @@
-"""The command line. Data goes to stdout, talk to stderr; 0 fine, 1 a finding, 2 wrong usage, 130 cut off."""
+"""The command line. Data goes to stdout, talk to stderr; 0 fine, 1 a finding, 2 wrong usage, 130
+cut off.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Unified diffs as git writes them, read strictly: files, hunks, and whether a hunk fits at its very place."""
+"""Unified diffs as git writes them, read strictly: files, hunks, and whether a hunk fits at its
+very place.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class FileDiff:
 
 
 class Misfit(NamedTuple):
-    """Why a hunk does not fit exactly. `offset` is the number of lines it is off, None for a conflict."""
+    """Why a hunk does not fit exactly. `offset` is the number of lines it is off, None for a
+    conflict.
+    """
 
     path: str
     hunk: int
@@ -57,11 +61,13 @@ def split_lines(text: str) -> list[str]:
     """Lines with their newline, split at line feeds only (as git does)."""
     parts = text.split("\n")
     lines = [part + "\n" for part in parts[:-1]]
-    return lines + [parts[-1]] if parts[-1] else lines
+    return [*lines, parts[-1]] if parts[-1] else lines
 
 
 def parse_diff(text: str, where: str) -> tuple[FileDiff, ...]:
-    """Reads a git diff. Binary changes, renames and mode changes are refused; `where` names the patch file."""
+    """Reads a git diff. Binary changes, renames and mode changes are refused; `where` names the
+    patch file.
+    """
     files: list[FileDiff] = []
     lines = text.split("\n")
     position = 0
@@ -149,7 +155,9 @@ def _parse_hunk(lines: list[str], position: int, number: int, where: str) -> tup
 
 
 def misfits(change: FileDiff, text: str | None) -> list[Misfit]:
-    """Hunks that do not match `text` (the file before the patch, None where there is none) at their very lines."""
+    """Hunks that do not match `text` (the file before the patch, None where there is none) at their
+    very lines.
+    """
     if change.is_new:
         return (
             []

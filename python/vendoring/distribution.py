@@ -48,7 +48,8 @@ def describe(
 ) -> Distribution:
     """Metadata out of the upstream wheel `file`.
 
-    `from_checkout` says that this installs a checkout, so its kernel folder can be named as a requirement.
+    `from_checkout` says that this installs a checkout, so its kernel folder can be named as a
+    requirement.
     """
     device = target_device(pin)
     kernel = kernel_from_checkout(layout, device) if from_checkout else kernel_by_version(device)

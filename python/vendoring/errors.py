@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class VendoringError(Exception):
     """A named finding that stops a command; the command line prints it and exits with 1.
 
-    `file`, `key` and `value` say where the fault is (any may be empty), `remedy` what to type or write.
+    `file`, `key` and `value` say where the fault is (any may be empty), `remedy` what to type or
+    write.
     """
 
     what: str

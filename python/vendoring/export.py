@@ -28,7 +28,7 @@ class Written(NamedTuple):
 
 
 def export(layout: Layout) -> Written:
-    """Writes the vendored history to `patches/`. Uncommitted edits are left alone and not exported."""
+    """Writes the vendored history to `patches/`. Uncommitted edits are not exported."""
     with locked(layout.lock):
         repo = repo_of(layout)
         if not layout.git_dir.is_dir() or repo.resolve(BASE_REF) is None:
@@ -72,7 +72,9 @@ def _write(path: Path, data: bytes) -> bool:
 
 
 def _restamp(layout: Layout, patches: tuple[Patch, ...]) -> None:
-    """The tree's commits now equal `patches/`, so its stamp says so. A tree without a stamp gets none."""
+    """The tree's commits now equal `patches/`, so its stamp says so. A tree without a stamp gets
+    none.
+    """
     pin = read_pin(layout.pin)
     if read_stamp(layout.stamp) is None or layout.swap_mark.exists():
         return

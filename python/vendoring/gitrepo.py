@@ -16,7 +16,8 @@ APPLIED_REF = "refs/vendoring/applied"  # the commit that equals patches/
 _IDENTITY = ("vendoring", "vendoring@localhost")
 _EXCLUDED = f"/{OWN_PACKAGE}/\n/{STAMP_NAME}\n__pycache__/\n*.pyc\n"
 
-# trustctime: moving the tree into place changes that time. commentChar: a description may have `#` lines.
+# trustctime: moving the tree into place changes that time. commentChar: a description may have `#`
+# lines.
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 0
@@ -31,7 +32,8 @@ _CONFIG = """\
 \tautoSquash = true
 """
 
-# What decides how a diff looks is set here, so that no user configuration can change an exported byte.
+# What decides how a diff looks is set here, so that no user configuration can change an exported
+# byte.
 _DIFF = (
     *(
         "diff-tree",
@@ -68,7 +70,9 @@ class GitRepo:
     work_tree: Path
 
     def person(self, checkout: Path) -> tuple[str, str]:
-        """Name and mail that the checkout's own git uses for commits, a neutral pair where none is set."""
+        """Name and mail that the checkout's own git uses for commits, a neutral pair where none is
+        set.
+        """
         found = []
         for key in ("user.name", "user.email"):
             done = subprocess.run(
@@ -84,7 +88,7 @@ class GitRepo:
         return kept | {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.work_tree)}
 
     def run(self, *args: str, feed: str = "", extra: dict[str, str] | None = None) -> str:
-        """Runs one git command and gives its output; a failure is a named error with git's words."""
+        """Runs one git command and gives its output; a failure is an error with git's words."""
         done = self.attempt(*args, feed=feed, extra=extra)
         if done.returncode != 0:
             raise VendoringError(
@@ -194,7 +198,8 @@ class GitRepo:
         return next((name for mark, name in waiting.items() if (self.git_dir / mark).exists()), "")
 
 
-# A person's editor and identity hold for `python -m vendoring git`; a foreign GIT_DIR or index does not.
+# A person's editor and identity hold for `python -m vendoring git`; a foreign GIT_DIR or index does
+# not.
 _PASSED_ON = frozenset(
     f"GIT_{name}"
     for name in (

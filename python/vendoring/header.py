@@ -1,18 +1,20 @@
-"""Patch headers: a subject, a description and DEP-3 style fields, the same text in a commit and in a file.
+"""Patch headers: a subject, a description and DEP-3 style fields, the same text in a commit and in
+a file.
 
 A commit message (and a `--header` file) reads
 
     Subject in one line
 
-    Description: why, the symptom, how to see it fail. Paragraphs `Motivation:`, `Modifications:`, `Accuracy:`,
-    `Speed:` and `How to reproduce:`, each alone on its line, become the sections of the upstream mail.
+    Description: why, the symptom, how to see it fail. Paragraphs `Motivation:`, `Modifications:`,
+    `Accuracy:`, `Speed:` and `How to reproduce:`, each alone on its line, become the sections of
+    the upstream mail.
 
     Slug: name-of-the-patch
     Category: fix
     ...
 
-The last paragraph holds the fields. A value may go on in lines that begin with a space. `Test` and `Bug` may
-be given several times.
+The last paragraph holds the fields. A value may go on in lines that begin with a space. `Test` and
+`Bug` may be given several times.
 """
 
 from __future__ import annotations
@@ -227,7 +229,9 @@ def with_fields(header: Header, values: dict[str, tuple[str, ...]]) -> Header:
 
 
 def _field_start(lines: list[str]) -> int:
-    """Index of the first line of the last paragraph where that paragraph holds fields, else the end."""
+    """Index of the first line of the last paragraph where that paragraph holds fields, else the
+    end.
+    """
     start = len(lines)
     while start > 1 and lines[start - 1]:
         start -= 1

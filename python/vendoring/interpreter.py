@@ -30,7 +30,9 @@ def pinned_wheel(pin: Pin) -> PinnedWheel:
 
 
 def any_wheel(pin: Pin, tag: str | None = None) -> PinnedWheel:
-    """A wheel for work that imports nothing: the asked tag, else the running one, else the first pinned."""
+    """A wheel for work that imports nothing: the asked tag, else the running one, else the first
+    pinned.
+    """
     if tag is not None:
         return pin.wheel(tag)
     return pin.wheel(running_tag() if running_tag() in pin.tags else pin.tags[0])

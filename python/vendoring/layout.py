@@ -1,4 +1,6 @@
-"""Where things lie in a checkout. Everything that vendoring makes is under `python/.vendor` or `python/sglang`."""
+"""Where things lie in a checkout. Everything that vendoring makes is under `python/.vendor` or
+`python/sglang`.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class Layout:
 
     @property
     def swap_mark(self) -> Path:
-        """Present only while files are moved into place: what lies in the tree then is nobody's work."""
+        """Present only while files are moved into place: what lies in the tree then is nobody's
+        work.
+        """
         return self.state / "swapping"
 
     @property

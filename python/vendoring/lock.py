@@ -17,7 +17,9 @@ _POLL_S = 0.2
 
 @contextmanager
 def locked(path: Path, wait_s: float = 300.0) -> Iterator[None]:
-    """Holds the lock at `path`; waits up to `wait_s` seconds for another run, then raises a named error."""
+    """Holds the lock at `path`; waits up to `wait_s` seconds for another run, then raises a named
+    error.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         _acquire(file.fileno(), path, wait_s)

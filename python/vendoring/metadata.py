@@ -1,4 +1,5 @@
-"""Metadata of our distribution: upstream's own, with another version and fewer or other requirements.
+"""Metadata of our distribution: upstream's own, with another version and fewer or other
+requirements.
 
 Nothing upstream lists is listed here again. The two things this adds are data: `devices` in
 `patches/upstream.toml`, and `[tool.sglang-spec] dependencies` in `python/pyproject.toml`.
@@ -63,8 +64,9 @@ def own_requirements(layout: Layout) -> list[str]:
 def requirements(upstream: list[str], device: TargetDevice, kernel: str) -> list[str]:
     """Upstream's requirements as this device needs them.
 
-    `kernel` stands in for upstream's kernel package where the device has its own. Whatever the device
-    names has to be there, so that a list that upstream outgrew is an error and not silently stale.
+    `kernel` stands in for upstream's kernel package where the device has its own. Whatever the
+    device names has to be there, so that a list that upstream outgrew is an error and not silently
+    stale.
     """
     always = {requirement_name(entry) for entry in upstream if "extra ==" not in entry}
     named = {normalised(name) for name in device.leave_out}

@@ -1,4 +1,4 @@
-"""The pin: which upstream release, which wheel per interpreter. Read from `patches/upstream.toml`."""
+"""The pin in `patches/upstream.toml`: which upstream release, which wheel per interpreter."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class PinnedWheel:
 class TargetDevice:
     """What one value of `SGLANG_TARGET_DEVICE` changes in the requirements.
 
-    `leave_out` are names that upstream requires and this device does not need. `own_kernels` says that
-    `sglang-kernel` comes from the checkout's `sgl-kernel/` folder, with `kernel_version`.
+    `leave_out` are names that upstream requires and this device does not need. `own_kernels` says
+    that `sglang-kernel` comes from the checkout's `sgl-kernel/` folder, with `kernel_version`.
     """
 
     name: str

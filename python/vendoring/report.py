@@ -57,7 +57,7 @@ def _patch(layout: Layout, patch: Patch, state: TreeState) -> dict[str, Any]:
 
 
 def _state(layout: Layout, patch: Patch, state: TreeState) -> str:
-    """`applied`, `modified` (a file it changes has edits) or `missing` (the tree does not have it)."""
+    """`applied`, `modified` (a file it changes has edits) or `missing`."""
     if state.condition in (Condition.MISSING, Condition.HALF_MADE, Condition.UNKNOWN):
         return "missing"
     if set(patch.paths) & set(state.edits):

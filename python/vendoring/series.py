@@ -111,7 +111,8 @@ def touched_paths(patches: tuple[Patch, ...]) -> tuple[str, ...]:
 def series_text(old: str, names: list[str]) -> str:
     """A series file for `names` that keeps the comments of `old`.
 
-    The comments above an entry move with it; those above an entry that is gone go to the next one left.
+    The comments above an entry move with it; those above an entry that is gone go to the next one
+    left.
     """
     above: dict[str, list[str]] = {}
     pending: list[str] = []

@@ -1,4 +1,6 @@
-"""A series on top of upstream files, one commit per patch, in any repository: the tree, or a small scratch one."""
+"""A series on top of upstream files, one commit per patch, in any repository: the tree, or a small
+scratch one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def patch_misfits(patch: Patch, tree: Path) -> list[Misfit]:
 
 
 def apply_exactly(repo: GitRepo, patch: Patch) -> None:
-    """Applies and commits one patch with no fuzz and no offset; an error names patch, file and hunk."""
+    """Applies and commits one patch with no fuzz and no offset; an error names patch, file and
+    hunk.
+    """
     bad = patch_misfits(patch, repo.work_tree)
     if bad:
         first = bad[0]
@@ -93,16 +97,18 @@ def exported(repo: GitRepo, since: str) -> tuple[Patch, ...]:
             "two commits have the same Slug",
             key="Slug",
             value=", ".join(doubled),
-            remedy="squash them, or name one anew: python -m vendoring git rebase -i refs/vendoring/base",
+            remedy="squash or rename: python -m vendoring git rebase -i refs/vendoring/base",
         )
     return tuple(found)
 
 
 @contextmanager
 def scratch(pin: Pin, wheel: Path, patches: Iterable[Patch], prefix: str = "") -> Iterator[GitRepo]:
-    """A throw-away repository with only those upstream files that `patches` touch, and nothing applied.
+    """A throw-away repository with only those upstream files that `patches` touch, and nothing
+    applied.
 
-    `prefix` is the folder that stands for `sglang/` in it (upstream's own layout has `python/sglang/`).
+    `prefix` is the folder that stands for `sglang/` in it (upstream's own layout has
+    `python/sglang/`).
     """
     with TemporaryDirectory(prefix="sglang-spec-") as folder:
         repo = GitRepo(Path(folder) / "git", Path(folder) / "tree")

@@ -1,4 +1,6 @@
-"""The stamp `_spec_pin.json`: written last, so a tree that has one is whole. The running package reads it too."""
+"""The stamp `_spec_pin.json`: written last, so a tree that has one is whole. The running package
+reads it too.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True)
 class TreeState:
-    """`edits` are paths with uncommitted changes, `unexported` subjects of commits that patches/ lacks."""
+    """`edits` are paths with uncommitted changes, `unexported` subjects of commits that patches/
+    lacks.
+    """
 
     condition: Condition
     identity: Identity | None = None

@@ -1,4 +1,6 @@
-"""What people read while a command runs: one line per step, on stderr only, so that stdout stays data."""
+"""What people read while a command runs: one line per step, on stderr only, so that stdout stays
+data.
+"""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ _SHOWN = 20  # names in a refusal
 def apply(layout: Layout, discard: bool = False) -> TreeState:
     """Brings the tree to the pin and the series, and gives the state that was found before.
 
-    Does nothing to a current tree. Refuses a tree with somebody's edits unless `discard`. When it fails or is
-    cut off, the old tree is untouched or has no stamp.
+    Does nothing to a current tree. Refuses a tree with somebody's edits unless `discard`. When it
+    fails or is cut off, the old tree is untouched or has no stamp.
     """
     pin = read_pin(layout.pin)
     wheel = pinned_wheel(pin)
@@ -45,7 +45,8 @@ def apply(layout: Layout, discard: bool = False) -> TreeState:
             _keep_foreign(layout)
         _swap(layout, identity, patches)
         say(
-            f"{layout.shown(layout.tree)} is {pin.name} {pin.version} ({wheel.tag}) with {len(patches)} patches"
+            f"{layout.shown(layout.tree)} is {pin.name} {pin.version} ({wheel.tag}) "
+            f"with {len(patches)} patches"
         )
     return found
 
@@ -60,7 +61,7 @@ def refusal(state: TreeState) -> VendoringError:
         "the vendored tree has local work that patches/ does not have",
         file="python/sglang",
         value=", ".join(names[:_SHOWN] + more),
-        remedy="keep it: `python -m vendoring new SLUG` (or `git commit`), then `python -m vendoring export`; "
+        remedy="keep it: `python -m vendoring new SLUG` (or `amend`), then `python -m vendoring export`; "
         "drop it: `python -m vendoring apply --discard`",
     )
 
@@ -94,7 +95,7 @@ def _build(layout: Layout, pin: Pin, wheel: PinnedWheel, patches: tuple[Patch, .
 
 
 def _swap(layout: Layout, identity: Identity, patches: tuple[Patch, ...]) -> None:
-    """Puts the staged tree in place of the old one. Our own package stays where it is throughout."""
+    """Puts the staged tree in place of the old one. Our own package stays where it is."""
     stamp = stamp_of(identity, patches, layout.staging / "sglang")
     trash = _trash(layout)
     (trash / "srt").mkdir(parents=True)
@@ -123,7 +124,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _keep_foreign(layout: Layout) -> None:
-    """Copies aside what would be lost and cannot be told from edits, as there is no git directory."""
+    """Copies aside what would be lost: without a git directory nothing tells edits."""
     staged = layout.staging / "sglang"
     aside = layout.state / "aside"
     kept = 0

@@ -29,7 +29,7 @@ def package_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 
 def unpack(wheel: Path, target: Path, only: Iterable[str] | None = None) -> None:
-    """Writes the package's files to `target`, which stands for `sglang/`; `only` names paths in it."""
+    """Writes the package's files to `target` (that is `sglang/`); `only` names paths in it."""
     wanted = None if only is None else {PACKAGE + path for path in only}
     with zipfile.ZipFile(wheel) as archive:
         entries = [e for e in package_entries(archive) if wanted is None or e.filename in wanted]
@@ -41,7 +41,8 @@ def unpack(wheel: Path, target: Path, only: Iterable[str] | None = None) -> None
             path = target / entry.filename.removeprefix(PACKAGE)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(archive.read(entry))
-            # Two modes only, whatever the umask says: git records them, and commit ids must not vary.
+            # Two modes only, whatever the umask says: git records them, and commit ids must not
+            # vary.
             os.chmod(path, 0o755 if (entry.external_attr >> 16) & 0o111 else 0o644)
 
 
@@ -55,7 +56,9 @@ def read_member(wheel: Path, path: str) -> bytes | None:
 
 
 def read_metadata(wheel: Path, name: str) -> str:
-    """A file of the wheel's `.dist-info` folder, e.g. `METADATA`. Raises a named error if it is not there."""
+    """A file of the wheel's `.dist-info` folder, e.g. `METADATA`. Raises a named error if it is not
+    there.
+    """
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.namelist():
             folder, _, rest = entry.partition("/")

@@ -1,4 +1,4 @@
-"""Gets the upstream wheel: a given file, else the user's cache, else pip. Always checked by sha256."""
+"""Gets the upstream wheel, checked by sha256: a given file, else the cache, else pip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def cached_path(wheel: PinnedWheel) -> Path:
 
 
 def resolve(pin: Pin, wheel: PinnedWheel) -> Path:
-    """Path of the checked wheel file. Raises a named error on a wrong hash, or without network and wheel."""
+    """Path of the checked wheel file. Raises a named error on a wrong hash, or without network and
+    wheel.
+    """
     given = os.environ.get(WHEEL_VARIABLE)
     if given:
         return _given(Path(given), pin, wheel)
@@ -74,7 +76,7 @@ def _check(path: Path, wheel: PinnedWheel, remedy: str) -> None:
 
 
 def _keep(path: Path, wheel: PinnedWheel) -> Path:
-    """Copies a checked wheel into the cache; the last step is a rename, so a cached file is whole."""
+    """Copies a checked wheel into the cache; the last step is a rename."""
     target = cached_path(wheel)
     if target.is_file():
         return target
@@ -101,7 +103,7 @@ def _fetch(pin: Pin, wheel: PinnedWheel) -> Path:
 
 
 def download(name: str, version: str, tag: str, platform_tag: str, folder: Path) -> Path:
-    """Downloads one wheel by pip into `folder` and gives its path; the caller checks what it got."""
+    """Downloads one wheel by pip into `folder` and gives its path, unchecked."""
     command = [
         *pip_command(),
         *(
@@ -130,7 +132,8 @@ def download(name: str, version: str, tag: str, platform_tag: str, folder: Path)
         return found[0]
     words = [line for line in done.stderr.splitlines() if line.strip()]
     raise VendoringError(
-        f"no network, or the package index has no wheel: pip cannot download {name} {version} for {tag}",
+        "no network, or the package index has no such wheel: "
+        f"pip cannot download {name} {version} for {tag}",
         value=words[-1].strip() if words else f"pip ended with {done.returncode}",
         remedy=f"fetch the wheel on another host and name it: {WHEEL_VARIABLE}=FILE",
     )
@@ -138,7 +141,8 @@ def download(name: str, version: str, tag: str, platform_tag: str, folder: Path)
 
 def pip_command() -> list[str]:
     """The pip of the running interpreter; where it has none, the one on the path."""
-    # Inside pip's build isolation pip cannot be imported here, but a child without that isolation can.
+    # Inside pip's build isolation pip cannot be imported here, but a child without that isolation
+    # can.
     if importlib.util.find_spec("pip") is not None or "PYTHONNOUSERSITE" in os.environ:
         return [sys.executable, "-m", "pip"]
     on_path = shutil.which("pip")
