@@ -1,0 +1,74 @@
+"""The `sglang-spec` command. Sub-commands import what they need when they run."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from . import process
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """EAGLE-3 speculative decoding on SGLang that production can trust.
+
+    Data goes to stdout, talk to stderr. Exit code 0: fine, 1: a finding, 2: wrong usage.
+    """
+
+
+@main.command()
+@click.option("--output", type=click.Path(path_type=Path), help="Also write the figures here.")
+@click.option("--prompts", default=20, show_default=True, help="Held-out prompts to decode.")
+@click.option("--max-new-tokens", default=96, show_default=True, help="Tokens per prompt.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures instead of the table.")
+def demo(output: Path | None, prompts: int, max_new_tokens: int, as_json: bool) -> None:
+    """Start real servers with and without EAGLE3 on the embedded pair and compare them.
+
+    \b
+    Example: sglang-spec demo --output build/demo.json
+    """
+    from .demo import run
+
+    process.die_with_parent(signal.SIGTERM)
+    _exit_on_sigterm()
+    sys.exit(run.main(run.Settings(prompts, max_new_tokens), output, as_json))
+
+
+@main.command()
+@click.option("--port", default=30000, show_default=True, help="Port on 127.0.0.1.")
+@click.option("--num-steps", default=3, show_default=True, help="Draft steps per cycle (topk 1).")
+def serve(port: int, num_steps: int) -> None:
+    """Keep a server with EAGLE3 on the embedded pair up until Ctrl-C.
+
+    \b
+    Example: sglang-spec serve --port 30000
+    """
+    from .serve import keep_up
+
+    process.die_with_parent(signal.SIGTERM)
+    _exit_on_sigterm()
+    sys.exit(keep_up(port, num_steps))
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def models(argv: tuple[str, ...]) -> None:
+    """Make, list and find the embedded model pairs (`sglang-spec models --help`)."""
+    from .models.cli import main as models_main
+
+    sys.exit(models_main(list(argv)))
+
+
+def _exit_on_sigterm() -> None:
+    """SIGTERM unwinds like Ctrl-C, so that context managers stop the servers they started."""
+
+    def leave(signum: int, frame: object) -> None:
+        raise SystemExit(128 + signum)
+
+    signal.signal(signal.SIGTERM, leave)

@@ -1,0 +1,99 @@
+"""Requests to a running server: tokens in, tokens and speculation figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One finished generation.
+
+    `cycles` is the number of verify calls and `correct_drafts[i]` how many of them accepted
+    exactly i drafts (empty without speculation); `seconds` is the wall time of the request.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+    seconds: float
+    cycles: int
+    correct_drafts: tuple[int, ...]
+    finish: str
+    meta: dict[str, Any]
+
+    @property
+    def tok_s(self) -> float:
+        return len(self.tokens) / self.seconds
+
+
+def _answer(body: dict[str, Any], seconds: float) -> Answer:
+    meta = body["meta_info"]
+    return Answer(
+        tokens=tuple(body["output_ids"]),
+        text=body.get("text", ""),
+        seconds=seconds,
+        cycles=meta.get("spec_verify_ct", 0),
+        correct_drafts=tuple(meta.get("spec_correct_drafts_histogram", ())),
+        finish=(meta.get("finish_reason") or {}).get("type", ""),
+        meta=meta,
+    )
+
+
+class Client:
+    """A keep-alive connection to one server's native and OpenAI endpoints."""
+
+    def __init__(self, url: str, timeout: float = 600.0) -> None:
+        self._http = httpx.Client(base_url=url, timeout=timeout)
+
+    def generate(
+        self, prompt_ids: Sequence[int], max_new_tokens: int, **options: Any
+    ) -> Answer:
+        """One `/generate` call; `options` that name a request field go there, the rest are
+        sampling parameters. Greedy unless they say otherwise."""
+        return self.generate_batch([prompt_ids], max_new_tokens, **options)[0]
+
+    def generate_batch(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, **options: Any
+    ) -> list[Answer]:
+        """All prompts in one call: the server runs them as one batch."""
+        request_fields = ("return_logprob", "top_logprobs_num", "token_ids_logprob", "rid")
+        fields = {key: options.pop(key) for key in request_fields if key in options}
+        sampling = {"temperature": 0, "max_new_tokens": max_new_tokens, **options}
+        reply = self._http.post(
+            "/generate",
+            json={"input_ids": [list(p) for p in prompts], "sampling_params": sampling, **fields},
+        )
+        reply.raise_for_status()
+        return [_answer(body, reply.elapsed.total_seconds()) for body in reply.json()]
+
+    def chat(self, question: str, max_tokens: int = 64) -> dict[str, Any]:
+        """One greedy `/v1/chat/completions` call; the whole reply."""
+        reply = self._http.post(
+            "/v1/chat/completions",
+            json={
+                "model": "default",
+                "messages": [{"role": "user", "content": question}],
+                "temperature": 0,
+                "max_tokens": max_tokens,
+            },
+        )
+        reply.raise_for_status()
+        body: dict[str, Any] = reply.json()
+        return body
+
+    def flush_cache(self) -> None:
+        """Forget all cached prefixes, so that the next prompt is prefilled in full."""
+        self._http.post("/flush_cache").raise_for_status()
+
+    def get(self, path: str) -> httpx.Response:
+        return self._http.get(path)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self._http.post(path, json=body)
+
+    def close(self) -> None:
+        self._http.close()

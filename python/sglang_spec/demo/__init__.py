@@ -1,0 +1,1 @@
+"""The demo: the same prompts with and without speculation, on real servers of this host."""
