@@ -122,7 +122,7 @@ def _fold(repo: GitRepo, into: Commit, paths: list[str]) -> None:
         raise VendoringError(
             "a later patch changes the same lines, so git cannot fold the edits in by itself",
             value=words[0] if words else "",
-            remedy="commit with --fixup, then `python -m vendoring git rebase -i refs/vendoring/base`",
+            remedy="`python -m vendoring git commit`, then `git rebase -i refs/vendoring/base`",
         )
 
 

@@ -143,6 +143,13 @@ def _export(layout: Layout, options: argparse.Namespace) -> Outcome:
     return Outcome(data, "\n".join(lines) or "patches/ holds this already")
 
 
+def _check(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .gates import check, gates_data, gates_text
+
+    gates = check(layout, options.python_tag)
+    return Outcome(gates_data(gates), gates_text(gates), all(gate.passed for gate in gates))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vendoring",
@@ -165,7 +172,13 @@ def _parser() -> argparse.ArgumentParser:
     _header_options(add("new", _new, "commit the edits in the tree as a new patch"))
     _header_options(add("amend", _amend, "fold the edits into a patch, or change its header"))
     add("export", _export, "write the commits to patches/")
+    one = add("check", _check, "run every gate on the patches")
+    _tag_option(one)
     return parser
+
+
+def _tag_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--python-tag", metavar="TAG", help="pinned wheel to work on, e.g. cp312")
 
 
 def _header_options(parser: argparse.ArgumentParser) -> None:

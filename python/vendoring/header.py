@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from email.utils import format_datetime
 
 from .errors import VendoringError
+from .retire import parse_retire
 
 CATEGORIES = ("backport", "fix", "hardening", "instrumentation", "site")
 REQUIRED = (
@@ -196,6 +197,9 @@ def faults(header: Header) -> list[str]:
         found.append("Forwarded: not-needed gives no reason (write `not-needed REASON`)")
     elif forwarded and not forwarded.startswith(("no", "http://", "https://", PLACEHOLDER)):
         found.append(f"Forwarded is neither `no`, `not-needed REASON` nor a link: {forwarded}")
+    retire = header.get("Retire-When")
+    if retire and PLACEHOLDER not in retire and parse_retire(retire) is None:
+        found.append(f"Retire-When has none of the forms of `vendoring.retire`: {retire}")
     for line in header.body.split("\n"):
         if line == "---" or line.startswith("diff --git "):
             found.append(f"Description has a line that would end the header: {line}")

@@ -61,7 +61,8 @@ def refusal(state: TreeState) -> VendoringError:
         "the vendored tree has local work that patches/ does not have",
         file="python/sglang",
         value=", ".join(names[:_SHOWN] + more),
-        remedy="keep it: `python -m vendoring new SLUG` (or `amend`), then `python -m vendoring export`; "
+        remedy="keep it: `python -m vendoring new SLUG` (or `amend SLUG`), then "
+        "`python -m vendoring export`; "
         "drop it: `python -m vendoring apply --discard`",
     )
 
