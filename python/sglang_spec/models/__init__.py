@@ -7,5 +7,6 @@ construction. Importing this package needs no torch; making a pair does.
 from sglang_spec.models.cache import ModelError
 from sglang_spec.models.embedded import embedded_pair, held_out
 from sglang_spec.models.pair import Pair
+from sglang_spec.models.tiny import tiny_pair
 
-__all__ = ["ModelError", "Pair", "embedded_pair", "held_out"]
+__all__ = ["ModelError", "Pair", "embedded_pair", "held_out", "tiny_pair"]

@@ -15,8 +15,9 @@ from sglang_spec.models import cache
 from sglang_spec.models.cache import ModelError
 from sglang_spec.models.embedded import embedded_pair
 from sglang_spec.models.pair import Pair
+from sglang_spec.models.tiny import TINY, TINY_HALF, tiny_pair
 
-NAMES = ("smollm2",)
+NAMES = ("smollm2", "tiny", "tiny-half")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,16 +43,17 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="list what is made")
     listing.set_defaults(run=_list)
     for command in (prepare, path):
-        command.add_argument("--heads", help="12/4 or 24/8: zero heads so that TP can divide")
-        command.add_argument("--source", type=Path, help="wheel or GGUF, for hosts without network")
+        command.add_argument("--heads", help="smollm2 with zero heads, for TP: 12/4, 24/8")
+        command.add_argument("--source", type=Path, help="wheel or GGUF of smollm2 at hand")
     for command in (prepare, path, listing):
         command.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser
 
 
 def _pair(name: str, heads: str | None, source: Path | None) -> Pair:
-    assert name == "smollm2"
-    return embedded_pair(heads, source)
+    if name == "smollm2":
+        return embedded_pair(heads, source)
+    return tiny_pair(TINY if name == "tiny" else TINY_HALF)
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
