@@ -150,6 +150,46 @@ def _check(layout: Layout, options: argparse.Namespace) -> Outcome:
     return Outcome(gates_data(gates), gates_text(gates), all(gate.passed for gate in gates))
 
 
+def _overlay(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .overlay import write_overlay
+
+    done = write_overlay(layout, options.folder, options.python_tag, options.with_edits)
+    lines = [*done.files, *(f"delete over there: {name}" for name in done.delete)]
+    return Outcome(done._asdict(), "\n".join(lines))
+
+
+def _wheel(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .distribution import write_wheel
+    from .interpreter import any_wheel
+    from .pin import read_pin
+    from .sbom import write_sbom
+    from .series import read_series
+    from .wheel_cache import resolve, sha256_of
+
+    pin = read_pin(layout.pin)
+    wheel = any_wheel(pin, options.python_tag)
+    patches = read_series(layout)
+    path, about = write_wheel(layout, pin, wheel, resolve(pin, wheel), patches, options.folder)
+    bill = write_sbom(path, pin, wheel, patches, about)
+    data = {"wheel": str(path), "sha256": sha256_of(path), "sbom": str(bill)}
+    return Outcome(data, f"{path}\n{bill}")
+
+
+def _drop(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .retired import drop
+
+    written = drop(layout, options.slug, options.why, options.upstream)
+    data = {"changed": list(written.changed), "removed": list(written.removed)}
+    return Outcome(data, f"dropped {options.slug}\nnow: python -m vendoring apply")
+
+
+def _bump(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .bump import forecast, forecast_data, forecast_text
+
+    result = forecast(layout, options.version, options.wheel)
+    return Outcome(forecast_data(result), forecast_text(result), result.fine)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vendoring",
@@ -174,6 +214,22 @@ def _parser() -> argparse.ArgumentParser:
     add("export", _export, "write the commits to patches/")
     one = add("check", _check, "run every gate on the patches")
     _tag_option(one)
+    one = add("overlay", _overlay, "write patched files, own package and stamp to a folder")
+    one.add_argument("folder", type=Path, metavar="DIR")
+    one.add_argument("--with-edits", action="store_true", help="take the tree as it is now")
+    _tag_option(one)
+    one = add("wheel", _wheel, "write the wheel of the patched tree and its bill of materials")
+    one.add_argument("folder", type=Path, metavar="DIR")
+    _tag_option(one)
+    one = add("drop", _drop, "take a patch out and note it in patches/retired.toml")
+    one.add_argument("slug")
+    one.add_argument("--why", required=True, help="why it is not needed any more")
+    one.add_argument("--upstream", default="", help="upstream commit or version that has it")
+    one = add("bump", _bump, "tell how patches and own modules would fit another upstream release")
+    one.add_argument("version")
+    one.add_argument(
+        "--wheel", type=Path, metavar="FILE", help="that release, if pip shall not run"
+    )
     return parser
 
 

@@ -95,35 +95,27 @@ def _fetch(pin: Pin, wheel: PinnedWheel) -> Path:
     require_free(wheel_cache_dir(), _ROOM, "the upstream wheel")
     say(f"fetching {wheel.file} from the package index")
     with tempfile.TemporaryDirectory(prefix="sglang-spec-") as folder:
-        path = download(pin.name, pin.version, wheel.tag, wheel.platform_tag, Path(folder))
+        path = download(pin.name, pin.version, Path(folder), wheel)
         _check(
             path, wheel, "do not use what the package index gave; tell the maintainers of this pin"
         )
         return _keep(path, wheel)
 
 
-def download(name: str, version: str, tag: str, platform_tag: str, folder: Path) -> Path:
-    """Downloads one wheel by pip into `folder` and gives its path, unchecked."""
+def download(name: str, version: str, folder: Path, wheel: PinnedWheel | None = None) -> Path:
+    """Downloads one wheel by pip into `folder` and gives its path, unchecked.
+
+    It is the one for the interpreter and platform of `wheel`, or for the running one.
+    """
     command = [
-        *pip_command(),
-        *(
-            "download",
-            f"{name}=={version}",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--dest",
-            str(folder),
-        ),
-        *("--implementation", "cp", "--python-version", f"{tag[2]}.{tag[3:]}", "--abi", tag),
-        *(
-            "--platform",
-            platform_tag,
-            "--retries=2",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--quiet",
-        ),
+        *(*pip_command(), "download", f"{name}=={version}", "--dest", str(folder)),
+        *("--no-deps", "--only-binary=:all:", "--retries=2", "--no-input", "--quiet"),
+        "--disable-pip-version-check",
     ]
+    if wheel is not None:
+        python = f"{wheel.tag[2]}.{wheel.tag[3:]}"
+        command += ["--implementation", "cp", "--python-version", python, "--abi", wheel.tag]
+        command += ["--platform", wheel.platform_tag]
     done = subprocess.run(
         command, capture_output=True, text=True, env=_pip_environment(), check=False
     )
@@ -133,7 +125,7 @@ def download(name: str, version: str, tag: str, platform_tag: str, folder: Path)
     words = [line for line in done.stderr.splitlines() if line.strip()]
     raise VendoringError(
         "no network, or the package index has no such wheel: "
-        f"pip cannot download {name} {version} for {tag}",
+        f"pip cannot download {name} {version}" + (f" for {wheel.tag}" if wheel else ""),
         value=words[-1].strip() if words else f"pip ended with {done.returncode}",
         remedy=f"fetch the wheel on another host and name it: {WHEEL_VARIABLE}=FILE",
     )
