@@ -129,6 +129,8 @@ def _header(layout: Layout, options: argparse.Namespace) -> Any:
 
 
 def _export(layout: Layout, options: argparse.Namespace) -> Outcome:
+    if options.upstream:
+        return _export_upstream(layout, options)
     from .export import export
 
     written = export(layout)
@@ -141,6 +143,27 @@ def _export(layout: Layout, options: argparse.Namespace) -> Outcome:
         "patches": [patch.slug for patch in written.patches],
     }
     return Outcome(data, "\n".join(lines) or "patches/ holds this already")
+
+
+def _export_upstream(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .upstream import export_upstream, mails_data, mails_text, prepare
+
+    prepare(options.upstream)
+    mails = export_upstream(layout, options.upstream, options.stacked)
+    fine = not any(mail.lacks for mail in mails)
+    return Outcome(mails_data(mails), mails_text(mails), fine)
+
+
+def _mutation(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from dataclasses import asdict
+
+    from .mutation import mutate, table_text, write_table
+
+    mutants = mutate(layout, options.slugs, options.python, options.timeout)
+    if options.output:
+        write_table(mutants, options.output)
+    fine = all(mutant.verdict == "killed" for mutant in mutants)
+    return Outcome([asdict(mutant) for mutant in mutants], table_text(mutants), fine)
 
 
 def _check(layout: Layout, options: argparse.Namespace) -> Outcome:
@@ -211,7 +234,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("git", help="run git on the vendored tree, e.g. `git log`, `git rebase -i`")
     _header_options(add("new", _new, "commit the edits in the tree as a new patch"))
     _header_options(add("amend", _amend, "fold the edits into a patch, or change its header"))
-    add("export", _export, "write the commits to patches/")
+    one = add("export", _export, "write the commits to patches/, or mails for upstream")
+    one.add_argument("--upstream", type=Path, metavar="DIR", help="write mails for upstream there")
+    one.add_argument("--stacked", action="store_true", help="mails that apply one after another")
     one = add("check", _check, "run every gate on the patches")
     _tag_option(one)
     one = add("overlay", _overlay, "write patched files, own package and stamp to a folder")
@@ -230,6 +255,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--wheel", type=Path, metavar="FILE", help="that release, if pip shall not run"
     )
+    one = add("mutation", _mutation, "show that each patch's test fails without that patch (slow)")
+    one.add_argument("slugs", nargs="*", metavar="SLUG", help="only these patches")
+    one.add_argument("--python", default=sys.executable, help="interpreter that runs the tests")
+    one.add_argument("--timeout", type=float, default=1800.0, help="seconds for one run of a test")
+    one.add_argument("--output", type=Path, metavar="DIR", help="write mutation.json and .md there")
     return parser
 
 

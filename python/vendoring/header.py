@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from email.utils import format_datetime
 
 from .errors import VendoringError
-from .retire import parse_retire
+from .retire import FORMS, parse_retire
 
 CATEGORIES = ("backport", "fix", "hardening", "instrumentation", "site")
 REQUIRED = (
@@ -48,6 +48,7 @@ ZERO_FROM = f"From {'0' * 40} Mon Sep 17 00:00:00 2001"
 
 _FIELD = re.compile(r"([A-Z][A-Za-z-]*):(?:\s+(.*))?$")
 _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_FORWARDED = re.compile(r"no\b(?!-)|not-needed\s+\S|https?://|TODO")
 _AUTHOR = re.compile(r"([^<>]+) <([^<>\s]+@[^<>\s]+)>")
 
 
@@ -195,11 +196,11 @@ def faults(header: Header) -> list[str]:
     forwarded = header.get("Forwarded")
     if forwarded == "not-needed":
         found.append("Forwarded: not-needed gives no reason (write `not-needed REASON`)")
-    elif forwarded and not forwarded.startswith(("no", "http://", "https://", PLACEHOLDER)):
+    elif forwarded and _FORWARDED.match(forwarded) is None:
         found.append(f"Forwarded is neither `no`, `not-needed REASON` nor a link: {forwarded}")
     retire = header.get("Retire-When")
     if retire and PLACEHOLDER not in retire and parse_retire(retire) is None:
-        found.append(f"Retire-When has none of the forms of `vendoring.retire`: {retire}")
+        found.append(f"Retire-When is not one of {FORMS}: {retire}")
     for line in header.body.split("\n"):
         if line == "---" or line.startswith("diff --git "):
             found.append(f"Description has a line that would end the header: {line}")

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+FORMS = "already-in | version >= V | contains FILE TEXT | lacks FILE TEXT | never REASON"
+
 Reader = Callable[[str], str | None]
 """Gives the text of an upstream file, None where there is none."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .series import Patch
 
 _HEAD = """\
@@ -40,4 +42,4 @@ def upstream_status(patch: Patch) -> str:
     if applied not in ("", "no"):
         return f"in {applied}"
     forwarded = patch.header.get("Forwarded")
-    return "not sent" if forwarded == "no" else forwarded
+    return "not sent" if re.match(r"no\b(?!-)", forwarded) else forwarded

@@ -1,0 +1,261 @@
+"""`export --upstream DIR`: per purpose one mail that `git am` takes on a clean upstream checkout.
+
+A mail holds the patch, the own modules it calls, its test in upstream's layout (files under
+`test/upstream/SLUG/` go to `test/`), and a message made of the header's sections.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import VendoringError
+from .gitrepo import GitRepo
+from .header import SECTIONS, ZERO_FROM, Header
+from .interpreter import any_wheel
+from .layout import OWN_PACKAGE, Layout
+from .ownuse import outside_imports, own_files
+from .pin import Pin, read_pin
+from .series import Patch, decode, encode, read_series
+from .stack import scratch
+from .wheel_cache import resolve
+
+PREFIX = "python/sglang"
+
+
+@dataclass(frozen=True)
+class Mail:
+    """One purpose. `skipped` is the reason why there is no mail, `lacks` what its message has not
+    got.
+    """
+
+    slug: str
+    file: str = ""
+    depends: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    skipped: str = ""
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A mail's change: the patch and the files it brings, by path in upstream's layout."""
+
+    patch: Patch
+    brought: dict[str, bytes]
+    depends: tuple[str, ...]
+
+
+def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list[Mail]:
+    """Writes the mails to `folder`, tries each on clean upstream files, and tells about every
+    patch.
+
+    Each mail stands by itself on top of those its `Depends` names. Two mails may bring the same own
+    module, so they cannot both be applied; with `stacked` the earlier one brings it and the later
+    one depends on that.
+    """
+    pin = read_pin(layout.pin)
+    patches = read_series(layout)
+    wheel = resolve(pin, any_wheel(pin))
+    folder.mkdir(parents=True, exist_ok=True)
+    drafts: dict[str, _Draft] = {}
+    mails: list[Mail] = []
+    owner: dict[str, str] = {}
+    for patch in patches:
+        reason = unsent_because(patch.header)
+        if reason:
+            mails.append(Mail(patch.slug, skipped=reason))
+            continue
+        draft = _draft(layout, pin, wheel, patch, patches, owner if stacked else {}, drafts)
+        drafts[patch.slug] = draft
+        owner |= {name: patch.slug for name in draft.brought}
+        diff = _diff(pin, wheel, draft, drafts)
+        name = f"{patch.slug}.patch"
+        (folder / name).write_bytes(encode(_mail_text(draft, diff)))
+        _try_mail(pin, wheel, folder, draft, drafts)
+        files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | set(draft.brought)))
+        lacks = _lacks(patch.header, draft.brought)
+        mails.append(Mail(patch.slug, name, draft.depends, files, lacks=lacks))
+    return mails
+
+
+def unsent_because(header: Header) -> str:
+    """Why a purpose is not sent upstream, an empty text if it is."""
+    forwarded, applied = header.get("Forwarded"), header.get("Applied-Upstream")
+    if forwarded.startswith("not-needed"):
+        return forwarded.removeprefix("not-needed").strip(" :;,") or "no reason given"
+    if applied.split(";")[0].strip() not in ("", "no"):
+        return f"upstream has it: {applied}"
+    return ""
+
+
+def _draft(
+    layout: Layout,
+    pin: Pin,
+    wheel: Path,
+    patch: Patch,
+    patches: tuple[Patch, ...],
+    owner: dict[str, str],
+    drafts: dict[str, _Draft],
+) -> _Draft:
+    declared = [name for name in patch.header.depends if name in drafts]
+    missing = [name for name in patch.header.depends if name not in drafts]
+    if missing:
+        raise VendoringError(
+            f"patch {patch.slug} depends on one that is not sent upstream",
+            key="Depends",
+            value=", ".join(missing),
+        )
+    files = _called_modules(layout, pin, wheel, patch, [p for p in patches if p.slug in declared])
+    brought = {f"{PREFIX}/{OWN_PACKAGE}/{p.relative_to(layout.own)}": p.read_bytes() for p in files}
+    tests = layout.root / "test" / "upstream" / patch.slug
+    for path in sorted(tests.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            brought[f"test/{path.relative_to(tests)}"] = path.read_bytes()
+    depends = [*declared, *(owner[name] for name in brought if name in owner)]
+    provided = set(owner) | {n for slug in _closure(declared, drafts) for n in drafts[slug].brought}
+    kept = {name: data for name, data in brought.items() if name not in provided}
+    return _Draft(patch, kept, tuple(dict.fromkeys(depends)))
+
+
+def _called_modules(
+    layout: Layout, pin: Pin, wheel: Path, patch: Patch, below: list[Patch]
+) -> list[Path]:
+    """Own files that the patched files import and the unpatched ones do not."""
+    with scratch(pin, wheel, [patch, *below]) as repo:
+        for one in below:
+            _apply(repo, one, "")
+        before = _python_sources(repo, patch)
+        _apply(repo, patch, "")
+        after = _python_sources(repo, patch)
+    known = set(own_files(before, layout.own))
+    files = [path for path in own_files(after, layout.own) if path not in known or below]
+    for path in files:
+        outside = outside_imports(path.read_bytes())
+        if outside:
+            raise VendoringError(
+                f"patch {patch.slug} calls a module that needs a package upstream does not have",
+                file=layout.shown(path),
+                value=", ".join(sorted(outside)),
+                remedy="move what it needs into spec_hardening, or mark the patch not-needed",
+            )
+    return files
+
+
+def _python_sources(repo: GitRepo, patch: Patch) -> list[bytes]:
+    paths = (repo.work_tree / name for name in patch.paths if name.endswith(".py"))
+    return [path.read_bytes() for path in paths if path.is_file()]
+
+
+def _apply(repo: GitRepo, patch: Patch, prefix: str) -> None:
+    where = (f"--directory={prefix}",) if prefix else ()
+    done = repo.attempt("apply", "--index", "--whitespace=nowarn", *where, "-", feed=patch.diff)
+    if done.returncode != 0:
+        raise VendoringError(
+            f"patch {patch.slug} does not apply to upstream without the patches before it",
+            file=f"patches/{patch.slug}.patch",
+            value=decode(done.stderr).strip().split("\n")[0],
+            remedy="name the patches it needs in its header: `Depends: SLUG, SLUG`",
+        )
+
+
+def _closure(slugs: list[str] | tuple[str, ...], drafts: dict[str, _Draft]) -> list[str]:
+    """The named drafts and all they depend on, in series order."""
+    needed: set[str] = set()
+    waiting = list(slugs)
+    while waiting:
+        slug = waiting.pop()
+        if slug not in needed:
+            needed.add(slug)
+            waiting += drafts[slug].depends
+    return [slug for slug in drafts if slug in needed]
+
+
+def _diff(pin: Pin, wheel: Path, draft: _Draft, drafts: dict[str, _Draft]) -> str:
+    below = [drafts[slug] for slug in _closure(draft.depends, drafts)]
+    with scratch(pin, wheel, [draft.patch, *(one.patch for one in below)], PREFIX) as repo:
+        for one in (*below, draft):
+            _apply(repo, one.patch, PREFIX)
+            for name, data in one.brought.items():
+                path = repo.work_tree / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            # The exclusion of our own package is for the vendored tree; upstream would track it.
+            repo.run("add", "--all", "--force")
+            repo.commit(
+                one.patch.header.message(),
+                one.patch.header.author_parts,
+                one.patch.header.date.isoformat(),
+            )
+        return repo.diff("HEAD")
+
+
+def _mail_text(draft: _Draft, diff: str) -> str:
+    header = draft.patch.header
+    lines = header.mail_head().split("\n")[:3]
+    body = "\n\n".join(f"## {name}\n\n{text}" for name, text in _message(header).items() if text)
+    if draft.depends:
+        body += f"\n\nDepends on: {', '.join(draft.depends)}"
+    assert lines[0] == ZERO_FROM
+    return "\n".join(lines) + f"\nSubject: [PATCH] {header.subject}\n\n{body}\n---\n{diff}"
+
+
+def _message(header: Header) -> dict[str, str]:
+    sections = header.sections()
+    message = {name: sections.get(name, "") for name in SECTIONS}
+    message["Motivation"] = message["Motivation"] or sections[""]
+    return message
+
+
+def _lacks(header: Header, brought: dict[str, bytes]) -> tuple[str, ...]:
+    lacks = [name for name, text in _message(header).items() if not text]
+    if not any(name.startswith("test/") for name in brought):
+        lacks.append("a test in upstream's layout")
+    return tuple(lacks)
+
+
+def _try_mail(
+    pin: Pin, wheel: Path, folder: Path, draft: _Draft, drafts: dict[str, _Draft]
+) -> None:
+    """Takes the mails it depends on and then this one into clean upstream files, as a maintainer
+    would.
+    """
+    slugs = [*_closure(draft.depends, drafts), draft.patch.slug]
+    with scratch(pin, wheel, [drafts[slug].patch for slug in slugs], PREFIX) as repo:
+        (repo.git_dir / "info" / "exclude").unlink()
+        for slug in slugs:
+            done = repo.attempt("am", "--quiet", str((folder / f"{slug}.patch").resolve()))
+            if done.returncode != 0:
+                raise VendoringError(
+                    f"the mail of {slug} does not apply to clean upstream files",
+                    file=str(folder / f"{slug}.patch"),
+                    value=decode(done.stderr).strip(),
+                )
+
+
+def prepare(folder: Path) -> None:
+    """Empties the folder of earlier mails; refuses one that holds anything else."""
+    if folder.exists() and any(path.suffix != ".patch" for path in folder.iterdir()):
+        raise VendoringError(
+            "the folder for the mails holds other files", file=str(folder), remedy="name a new one"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def mails_data(mails: list[Mail]) -> list[dict[str, Any]]:
+    return [asdict(mail) for mail in mails]
+
+
+def mails_text(mails: list[Mail]) -> str:
+    lines = []
+    for mail in mails:
+        if mail.skipped:
+            lines.append(f"not sent  {mail.slug}: {mail.skipped}")
+            continue
+        after = f" (after {', '.join(mail.depends)})" if mail.depends else ""
+        lines.append(f"mail      {mail.file}{after}")
+        lines += [f"          {path}" for path in mail.files]
+        lines += [f"          lacks: {name}" for name in mail.lacks]
+    return "\n".join(lines)
