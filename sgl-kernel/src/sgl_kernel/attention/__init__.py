@@ -1,0 +1,6 @@
+"""Attention over the paged KV cache: one new token per request (decode), or several (extend, which verify also is)."""
+
+from sgl_kernel.attention.decode import decode_attention_cpu
+from sgl_kernel.attention.extend import extend_attention_cpu
+
+__all__ = ["decode_attention_cpu", "extend_attention_cpu"]
