@@ -22,7 +22,12 @@ NAMES = ("smollm2", "tiny", "tiny-half")
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; the exit code is returned, not raised (argparse raises on wrong usage)."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if getattr(arguments, "name", "smollm2").startswith("tiny") and (
+        arguments.heads or arguments.source
+    ):
+        parser.error("--heads and --source are for smollm2")
     try:
         code: int = arguments.run(arguments)
     except ModelError as error:

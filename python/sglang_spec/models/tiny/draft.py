@@ -91,7 +91,7 @@ def weights(plan: Plan) -> dict[str, torch.Tensor]:
 
 
 def _vocabulary_map(kept: torch.Tensor) -> dict[str, torch.Tensor]:
-    """`d2t` [draft vocabulary]: target id minus draft id; `t2d` [vocabulary]: known to the draft."""
+    """`d2t`, target id minus draft id, [draft vocabulary]; `t2d`, known or not, [vocabulary]."""
     import torch
 
     known = torch.zeros(VOCABULARY, dtype=torch.bool)
