@@ -60,10 +60,21 @@ def check(layout: Layout, tag: str | None = None) -> list[Gate]:
     wheel = any_wheel(pin, tag)
     file = resolve(pin, wheel)
     gates.append(Gate("requirement lists are not stale", tuple(_requirement_faults(pin, file))))
-    if not all(gate.passed for gate in gates[:2]):
+    if not all(gate.passed for gate in gates[:2]) or not _can_be_committed(patches):
         later = ("exact", "once", "export", "compile")
         return gates + [Gate(_NAMES[name], ran=False) for name in later]
     return gates + _scratch_gates(layout, pin, file, patches)
+
+
+def _can_be_committed(patches: tuple[Patch, ...]) -> bool:
+    """Do all headers have what a commit is made of? The gate on headers says what they lack."""
+    try:
+        return all(
+            patch.header.date and patch.header.author_parts and patch.header.slug
+            for patch in patches
+        )
+    except VendoringError:
+        return False
 
 
 _NAMES = {

@@ -184,7 +184,7 @@ def _ask(python: str, code: str, env: dict[str, str]) -> str:
 
 
 def _outcome(status: int, report: Path) -> str:
-    """Reads pytest's exit status and report. Only a run in which a test ran and none failed passed."""
+    """Reads pytest's exit status and report. A run passed if a test ran and none failed."""
     if status != 0 or not report.is_file():
         return "failed"
     suites = ElementTree.parse(report).getroot().iter("testsuite")

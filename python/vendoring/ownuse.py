@@ -10,7 +10,7 @@ from .uses import OWN_MODULE
 
 
 def own_files(sources: Iterable[bytes], package: Path) -> list[Path]:
-    """Files of our package (at `package`) that the given source texts import, with all they need."""
+    """Files of our package (at `package`) that the sources import, with all those need."""
     waiting = {name for source in sources for name in own_imports(source, "")}
     found: set[Path] = set()
     while waiting:
