@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import torch
 
-OPERATORS = (
-    "decode_attention_cpu",
-    "extend_attention_cpu",
-    "build_draft_decode_metadata_cpu",
-)
+TORCH_OPERATORS = ("decode_attention_cpu", "extend_attention_cpu")
+FUNCTION = "build_draft_decode_metadata_cpu"
 
 
 def has_cpu_attention_operators() -> bool:
-    """True if `torch.ops.sgl_kernel` holds every operator the CPU attention backend calls."""
+    """True if `sgl_kernel` brings everything that the CPU attention backend calls."""
     try:
-        import sgl_kernel  # noqa: F401  registers the operators
+        import sgl_kernel
     except ImportError:
         return False
-    return all(hasattr(torch.ops.sgl_kernel, name) for name in OPERATORS)
+    return hasattr(sgl_kernel, FUNCTION) and all(
+        hasattr(torch.ops.sgl_kernel, name) for name in TORCH_OPERATORS
+    )
