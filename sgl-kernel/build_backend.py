@@ -1,6 +1,7 @@
-"""PEP 517 and PEP 660 hooks for a pure-Python package: standard library only, so a build needs no network.
+"""PEP 517 and PEP 660 hooks of a pure-Python package, standard library only: builds offline.
 
-Refuses to build where a CUDA driver is present (see `src/sgl_kernel/host.py`): the wheel would shadow the CUDA package.
+Refuses to build where a CUDA driver is present (see `src/sgl_kernel/host.py`): the wheel would
+shadow the CUDA package.
 """
 
 import base64

@@ -1,8 +1,9 @@
 """CPU operators behind the import name `sgl_kernel`, for EAGLE-3 decoding on hosts without CUDA.
 
-Functions that SGLang imports by name are plain functions here; those it calls as `torch.ops.sgl_kernel.<name>` are
-registered with torch by `sgl_kernel.registry` when the package is imported. Everything else of the CUDA package is refused
-by name (`sgl_kernel.offer`), and the package itself refuses to load on a host with CUDA (`sgl_kernel.host`).
+Functions that SGLang imports by name are plain functions here; those it calls as
+`torch.ops.sgl_kernel.<name>` are registered with torch by `sgl_kernel.registry` when the package is
+imported. Everything else of the CUDA package is refused by name (`sgl_kernel.offer`), and the
+package itself refuses to load on a host with CUDA (`sgl_kernel.host`).
 """
 
 from typing import NoReturn

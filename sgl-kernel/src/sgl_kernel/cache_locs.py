@@ -1,9 +1,10 @@
 """Cache locations: copies between the request-to-token table and flat lists of KV slots.
 
-Shapes in common. `req_to_token` is int32 [requests, pool_len], row r holding the KV slot of each position of request r;
-`req_pool_indices` is integer [bs], the row of each batch entry; `seq_lens`, `start_offset` and `end_offset` are integer
-[bs]. Slots come out as int64 or int32, whichever dtype the output tensor has. `pool_len` is accepted for the call's sake:
-the table's own second dimension is what counts.
+Shapes in common. `req_to_token` is int32 [requests, pool_len], row r holding the KV slot of each
+position of request r; `req_pool_indices` is integer [bs], the row of each batch entry; `seq_lens`,
+`start_offset` and `end_offset` are integer [bs]. Slots come out as int64 or int32, whichever dtype
+the output tensor has. `pool_len` is accepted for the call's sake: the table's own second dimension
+is what counts.
 """
 
 import torch
@@ -19,9 +20,10 @@ def assign_req_to_token_pool_cpu(
     out_cache_loc: torch.Tensor,
     pool_len: int,
 ) -> None:
-    """Write the flat slots `out_cache_loc` into columns [start, end) of each request's row, in place.
+    """Write the slots `out_cache_loc` into columns [start, end) of each request's row, in place.
 
-    Caller: `srt/mem_cache/allocation.py: assign_req_to_token_pool_func`. `out_cache_loc` is integer [sum(end - start)].
+    Caller: `srt/mem_cache/allocation.py: assign_req_to_token_pool_func`. `out_cache_loc` is integer
+    [sum(end - start)].
     """
     rows, columns, segments = _table_coordinates(req_pool_indices, start_offset, end_offset)
     req_to_token[rows, columns] = out_cache_loc[: segments.total].to(req_to_token.dtype)
@@ -35,10 +37,11 @@ def assign_extend_cache_locs_cpu(
     out_cache_loc: torch.Tensor,
     pool_len: int,
 ) -> None:
-    """Read columns [start, end) of each request's row into the front of `out_cache_loc`, request after request, in place.
+    """Read columns [start, end) of each request's row into `out_cache_loc`, in place.
 
-    Caller: `kernels/ops/speculative/cache_locs.py: assign_extend_cache_locs_func` and `fill_front_out_cache_loc_func`; the
-    latter hands an output longer than the sum of the ranges, whose tail stays as it is.
+    Caller: `kernels/ops/speculative/cache_locs.py: assign_extend_cache_locs_func` and
+    `fill_front_out_cache_loc_func`; the latter hands an output longer than the sum of the ranges,
+    whose tail stays as it is.
     """
     rows, columns, segments = _table_coordinates(req_pool_indices, start_offset, end_offset)
     out_cache_loc[: segments.total] = req_to_token[rows, columns].to(out_cache_loc.dtype)
@@ -53,7 +56,9 @@ def assign_draft_cache_locs_contiguous_cpu(
     topk: int,
     speculative_num_steps: int,
 ) -> None:
-    """Read the `topk * steps` slots that follow each request's sequence into `out_cache_loc` [bs * topk * steps], in place.
+    """Read the slots that follow each request's sequence into `out_cache_loc`, in place.
+
+    `out_cache_loc` has bs * topk * steps entries.
 
     Caller: `kernels/ops/speculative/cache_locs.py: assign_draft_cache_locs_contiguous_func`.
     """
@@ -68,12 +73,15 @@ def fill_accept_out_cache_loc_cpu(
     out_cache_loc: torch.Tensor,
     accept_out_cache_loc: torch.Tensor,
 ) -> None:
-    """Pack the slots of accepted tokens to the front of `accept_out_cache_loc`, in place; the rest of it stays as it is.
+    """Pack the slots of accepted tokens to the front of `accept_out_cache_loc`, in place.
+
+    The rest of it stays as it is.
 
     Caller: `kernels/ops/speculative/eagle.py: fill_accept_out_cache_loc_func`.
 
     Args:
-        accept_index: integer, any shape: indices into `out_cache_loc`, -1 where nothing was accepted.
+        accept_index: integer, any shape: indices into `out_cache_loc`, -1 where nothing was
+            accepted.
         out_cache_loc: integer [bs * draft_tokens].
         accept_out_cache_loc: integer, at least as many entries as `accept_index`.
     """
@@ -92,16 +100,17 @@ def build_draft_decode_metadata_cpu(
     num_steps: int,
     pool_len: int,
 ) -> torch.Tensor:
-    """One table row per draft branch: the request's prefix, then that branch's own `num_steps` slots.
+    """One table row per draft branch: the request's prefix, then that branch's own slots.
 
-    Caller: `srt/layers/attention/intel_amx_backend.py: IntelAMXMultiStepDraftBackend.init_forward_metadata`. Branch k of a
-    request of length s drafts into columns s + k * num_steps and on, the layout that
-    `assign_draft_cache_locs_contiguous_cpu` reads.
+    Caller: `srt/layers/attention/intel_amx_backend.py:
+    IntelAMXMultiStepDraftBackend.init_forward_metadata`. Branch k of a request of length s drafts
+    into columns s + k * num_steps and on, the layout that `assign_draft_cache_locs_contiguous_cpu`
+    reads.
 
     Returns:
-        [bs * topk, width] in the dtype of `req_to_token`, width = min(pool_len, max(seq_lens) + num_steps). Row b * topk + k
-        is defined up to column seq_lens[b] + num_steps. Its readers take the row stride from the tensor, so the unused
-        columns up to `pool_len` are not made.
+        [bs * topk, width] in the dtype of `req_to_token`, width = min(pool_len, max(seq_lens) +
+        num_steps). Row b * topk + k is defined up to column seq_lens[b] + num_steps. Its readers
+        take the row stride from the tensor, so the unused columns up to `pool_len` are not made.
     """
     if seq_lens.numel() == 0:
         return req_to_token.new_zeros((0, min(pool_len, num_steps)))
@@ -120,7 +129,7 @@ def build_draft_decode_metadata_cpu(
 def _table_coordinates(
     req_pool_indices: torch.Tensor, start: torch.Tensor, end: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, Segments]:
-    """Row and column of every table cell in the ranges [start, end), and the segments they came from."""
+    """Row and column of every table cell in the ranges [start, end), and their segments."""
     segments = enumerate_segments(end - start)
     rows = req_pool_indices.to(torch.int64)[segments.row]
     return rows, start.to(torch.int64)[segments.row] + segments.offset, segments

@@ -1,4 +1,4 @@
-"""Counter-based random numbers for seeded sampling: MurmurHash3 (x86, 32 bit) over (seed, position, column)."""
+"""Counter-based random numbers for seeded sampling: MurmurHash3 of seed, position and column."""
 
 import torch
 
@@ -13,10 +13,11 @@ _KEY_BYTES = 16
 def murmur_hash32_cpu(
     seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor
 ) -> torch.Tensor:
-    """Hash of the 16-byte key (seed low, seed high, position, column), each a little-endian 32-bit word.
+    """MurmurHash3 (x86, 32 bit) of the 16-byte key (seed, position, column), little-endian.
 
-    Caller: `kernels/ops/sampling/murmur_hash.py: murmur_hash32`, as `torch.ops.sgl_kernel.murmur_hash32_cpu.default`.
-    Arithmetic runs on int32, whose products wrap as the hash needs and which is half the memory of int64.
+    Caller: `kernels/ops/sampling/murmur_hash.py: murmur_hash32`, as
+    `torch.ops.sgl_kernel.murmur_hash32_cpu.default`. Arithmetic runs on int32, whose products wrap
+    as the hash needs and which is half the memory of int64.
 
     Args:
         seed: integer [n], 64-bit (uint64 or int64).

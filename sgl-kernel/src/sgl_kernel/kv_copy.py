@@ -1,4 +1,4 @@
-"""Moving KV rows inside the cache, for every layer's buffers at once, given only their addresses."""
+"""Moving KV rows inside the cache, in every layer's buffers, given only their addresses."""
 
 import ctypes
 
@@ -18,17 +18,19 @@ def copy_all_layer_kv_cache_cpu(
 ) -> None:
     """Copy row `src_loc[i]` to row `tgt_loc[i]` of every buffer, in place.
 
-    Caller: `kernels/ops/kvcache/cache_move.py: copy_all_layer_kv_cache_func`, from `move_kv_cache` and from the pool's
-    warm-up. All sources are read before any target is written, so the two sets may overlap: compacting an accepted path
-    moves rows onto rows that are themselves sources.
+    Caller: `kernels/ops/kvcache/cache_move.py: copy_all_layer_kv_cache_func`, from `move_kv_cache`
+    and from the pool's warm-up. All sources are read before any target is written, so the two sets
+    may overlap: compacting an accepted path moves rows onto rows that are themselves sources.
 
     Args:
         data_ptrs: integer [buffers], the address of each buffer (K and V of each layer).
         strides: integer [buffers], bytes of one row, which is also the distance between rows.
-        tgt_loc, src_loc: integer [n], row numbers. Where a target occurs twice its sources must be equal.
+        tgt_loc, src_loc: integer [n], row numbers. Where a target occurs twice its sources must be
+            equal.
 
     Raises:
-        ValueError: lengths differ, or a row number is negative. An upper bound is not known here: the caller checks it.
+        ValueError: lengths differ, or a row number is negative. An upper bound is not known here:
+            the caller checks it.
     """
     if tgt_loc.numel() != src_loc.numel():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Ragged segments: the flat (row, offset) coordinates of many half-open ranges, without a loop over rows."""
+"""Ragged segments: coordinates of all positions of many ranges, without a loop over ranges."""
 
 from typing import NamedTuple
 

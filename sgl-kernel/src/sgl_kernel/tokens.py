@@ -1,4 +1,4 @@
-"""Token bookkeeping around verify: the bonus token of each request, and the shifted ids of the next draft layer."""
+"""Token bookkeeping around verify: bonus tokens, and the shifted ids of the next draft layer."""
 
 import torch
 
@@ -33,7 +33,8 @@ def rotate_input_ids_cpu(
 ) -> None:
     """Shift each request's ids one to the left and put its new token at the end, in place.
 
-    Caller: `kernels/ops/speculative/multi_layer_eagle.py: rotate_input_ids`. A request of length zero is left alone.
+    Caller: `kernels/ops/speculative/multi_layer_eagle.py: rotate_input_ids`. A request of length
+    zero is left alone.
 
     Args:
         input_ids: integer [tokens].

@@ -1,9 +1,10 @@
-"""Building the draft tree: from scored draft tokens to parent links, positions and the attention mask of verify.
+"""Building the draft tree: parent links, positions and attention mask of the tokens to verify.
 
-Vocabulary. Step 1 of drafting proposes `topk` tokens, every later step `topk * topk`; all proposals of a request have one
-running number. `selected_index` holds the numbers kept for verify, so tree node i > 0 is proposal `selected_index[i - 1]`
-and node 0 is the last verified token. Proposals come in groups of `topk` with one parent; `parent_list[g]` is the proposal
-that group g grew from, group 0 growing from node 0.
+Vocabulary. Step 1 of drafting proposes `topk` tokens, every later step `topk * topk`; all proposals
+of a request have one running number. `selected_index` holds the numbers kept for verify, so tree
+node i > 0 is proposal `selected_index[i - 1]` and node 0 is the last verified token. Proposals come
+in groups of `topk` with one parent; `parent_list[g]` is the proposal that group g grew from, group
+0 growing from node 0.
 """
 
 import torch
@@ -31,18 +32,19 @@ def build_tree_kernel_efficient_cpu(
 ) -> None:
     """Fill the five outputs of a batch of draft trees, in place.
 
-    Caller: `kernels/ops/speculative/spec_tree.py: build_tree_kernel_efficient_func`. n is `draft_token_num`.
+    Caller: `kernels/ops/speculative/spec_tree.py: build_tree_kernel_efficient_func`. n is
+    `draft_token_num`.
 
-    A selected node whose parent was not selected (equal scores can do that) is linked to nobody, so verify never reaches
-    it; it sees itself and node 0.
+    A selected node whose parent was not selected (equal scores can do that) is linked to nobody, so
+    verify never reaches it; it sees itself and node 0.
 
     Args:
         parent_list: int64 [bs, groups], possibly with no groups beyond the first.
         selected_index: int64 [bs, n - 1].
         verified_seq_len: integer [bs], length without draft tokens.
-        tree_mask: written. FULL_MASK: bool, sum(seq) * n + bs * n * n entries, each query row seq + n wide, of which only
-            the last n are written. QLEN_ONLY: bool [bs * n * n] or longer. QLEN_ONLY_BITPACKING: unsigned words [bs * n] or
-            longer, bit j of a row being column j.
+        tree_mask: written. FULL_MASK: bool, sum(seq) * n + bs * n * n entries, each query row seq +
+            n wide, of which only the last n are written. QLEN_ONLY: bool [bs * n * n] or longer.
+            QLEN_ONLY_BITPACKING: unsigned words [bs * n] or longer, bit j of a row being column j.
         positions: integer [bs * n], written: seq + depth of the node.
         retrive_index: integer [bs, n], written: running number of the node in the batch.
         retrive_next_token: integer [bs, n], written: first child, or -1.
@@ -67,7 +69,7 @@ def build_tree_kernel_efficient_cpu(
 
 
 def _parents(parent_list: torch.Tensor, selected: torch.Tensor, topk: int) -> torch.Tensor:
-    """Parent node of each node: int64 [bs, n], 0 for node 0 itself, -1 where the parent was not selected."""
+    """Parent of each node: int64 [bs, n], 0 for node 0, -1 where it was not selected."""
     bs = selected.shape[0]
     group = torch.div(selected, topk, rounding_mode="floor")
     if parent_list.numel() == 0:
@@ -117,7 +119,8 @@ def _write_mask(
     elif mode == QLEN_ONLY_BITPACKING:
         if n > _WORD_BITS.get(flat.dtype, 0):
             raise ValueError(
-                f"build_tree_kernel_efficient_cpu: {n} draft tokens do not fit a {flat.dtype} mask word"
+                f"build_tree_kernel_efficient_cpu: {n} draft tokens do not fit "
+                f"a {flat.dtype} mask word"
             )
         words = (visible.to(torch.int64) << torch.arange(n)).sum(-1)
         flat[: bs * n].copy_(words.view(-1))

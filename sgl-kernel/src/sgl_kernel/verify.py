@@ -13,14 +13,18 @@ def verify_tree_greedy_cpu(
     retrive_next_sibling: torch.Tensor,
     target_predict: torch.Tensor,
 ) -> None:
-    """Walk each tree from node 0, at every node to the first child that holds the target's token, and record the path.
+    """Walk each tree from node 0, at every node to the first child that holds the target's token,
+    and record the path.
 
-    Caller: `kernels/ops/speculative/spec_tree.py: verify_tree_greedy_func`. The walk ends where no child agrees, or when
-    `accept_index` is full. n is the number of nodes of a tree, m the longest path including node 0.
+    Caller: `kernels/ops/speculative/spec_tree.py: verify_tree_greedy_func`. The walk ends where no
+    child agrees, or when `accept_index` is full. n is the number of nodes of a tree, m the longest
+    path including node 0.
 
     Args:
-        predicts: integer [bs * n] or longer, written at each accepted node: the target's token after it.
-        accept_index: integer [bs, m], written: node numbers of the path (`retrive_index`); cells beyond it stay as they are.
+        predicts: integer [bs * n] or longer, written at each accepted node: the target's token
+            after it.
+        accept_index: integer [bs, m], written: node numbers of the path (`retrive_index`); cells
+            beyond it stay as they are.
         accept_token_num: integer [bs], written: accepted draft tokens, node 0 not counted.
         candidates: integer [bs, n], the tree's tokens.
         retrive_index, retrive_next_token, retrive_next_sibling: integer [bs, n], as built by
@@ -40,7 +44,8 @@ def verify_tree_greedy_cpu(
         path.append(torch.where(alive[-1], step, path[-1]))
     nodes, reached = torch.cat(path, 1), torch.cat(alive, 1)
 
-    # Past the end of a path `nodes` repeats its last node, so each cell written twice is written with one value.
+    # Past the end of a path `nodes` repeats its last node, so each cell written twice is written
+    # with one value.
     accepted = number.gather(1, nodes)
     predicts[accepted] = wanted.gather(1, nodes).to(predicts.dtype)
     accept_index.copy_(torch.where(reached, accepted, accept_index))

@@ -1,4 +1,4 @@
-"""Attention over the paged KV cache: one new token per request (decode), or several (extend, which verify also is)."""
+"""Attention over the paged KV cache: decode (one new token per request) and extend (several)."""
 
 from sgl_kernel.attention.decode import decode_attention_cpu
 from sgl_kernel.attention.extend import extend_attention_cpu

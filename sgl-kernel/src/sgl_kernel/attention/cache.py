@@ -6,8 +6,9 @@ import torch
 
 
 def store(cache: torch.Tensor, loc: torch.Tensor, rows: torch.Tensor) -> None:
-    """Write new keys or values into the cache, in place: cache [slots, KV, D], loc integer [n], rows n * KV * D entries."""
-    rows = rows.reshape(-1, cache.shape[1], cache.shape[2])
+    """Write n new rows, of KV * D entries, into the cache [slots, KV, D] at `loc` [n], in place."""
+    if rows.dim() != 3:
+        rows = rows.reshape(-1, cache.shape[1], cache.shape[2])
     if rows.dtype != cache.dtype:
         rows = rows.to(cache.dtype)
     if loc.dtype != torch.int64:
@@ -22,8 +23,8 @@ def load(
 ) -> torch.Tensor:
     """Gather rows as [batch, T, KV, D] of `dtype`, slots integer [batch * T].
 
-    An 8-bit cache is widened and multiplied by `scale`. Any other cache holds plain values, whatever scale the checkpoint
-    carries for the quantised case.
+    An 8-bit cache is widened and multiplied by `scale`. Any other cache holds plain values,
+    whatever scale the checkpoint carries for the quantised case.
     """
     if cache.element_size() == 1:
         rows = cache.view(torch.uint8).index_select(0, slots).view(cache.dtype).to(dtype)
@@ -39,5 +40,6 @@ def load(
 def refuse_cross_attention(operator: str) -> NoReturn:
     """Encoder-decoder models are not served by this package."""
     raise NotImplementedError(
-        f"{operator}: cross attention (encoder_lens) is not offered by the CPU package sglang-kernel +cpu"
+        f"{operator}: cross attention (encoder_lens) is not offered by the CPU package "
+        "sglang-kernel +cpu"
     )

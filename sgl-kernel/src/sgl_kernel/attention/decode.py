@@ -28,16 +28,21 @@ def decode_attention_cpu(
     encoder_lens: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
 ) -> None:
-    """Store the new keys and values, then attend; writes `k_cache`, `v_cache` and `output` in place.
+    """Store the new keys and values, then attend.
 
-    Caller: `srt/layers/attention/intel_amx_backend.py: forward_decode`, as `torch.ops.sgl_kernel.decode_attention_cpu`.
+    Written in place: `k_cache`, `v_cache`, `output`.
+
+    Caller: `srt/layers/attention/intel_amx_backend.py: forward_decode`, as
+    `torch.ops.sgl_kernel.decode_attention_cpu`.
 
     Args:
         query: [bs, H, D] float32, bfloat16 or float16.
         k_cache, v_cache: [slots, KV, D] and [slots, KV, Dv], dtype of query or an 8-bit float.
-        k_scale, v_scale: factors that restore 8-bit keys and values; without effect on other caches.
+        k_scale, v_scale: factors that restore 8-bit keys and values; without effect on other
+            caches.
         output: [bs, H, Dv], written.
-        key, value: [bs, KV, D] and [bs, KV, Dv] (or flattened), or None where the caller has stored them already.
+        key, value: [bs, KV, D] and [bs, KV, Dv] (or flattened), or None where the caller has stored
+            them already.
         loc: integer [bs], the slots that `key` and `value` go to.
         attn_logits: scratch space of other implementations; neither read nor written.
         req_to_token: integer [requests, width], the slot of every position.
@@ -76,7 +81,12 @@ def decode_attention_cpu(
         tuple(range(batch)),
     )
     layout = Layout(
-        req_to_token.shape[1], heads_per_kv, max(0, sliding_window_size), False, query.dtype
+        table_width=req_to_token.shape[1],
+        heads_per_kv=heads_per_kv,
+        key_bytes=k_cache.shape[1] * k_cache.shape[2] * query.element_size(),
+        window=max(0, sliding_window_size),
+        is_causal=False,
+        dtype=query.dtype,
     )
     table = req_to_token.reshape(-1)
     for group in plan(requests, layout):
@@ -84,7 +94,10 @@ def decode_attention_cpu(
         result = _attend(
             query[group.tokens], k_cache, v_cache, scales, slots, scoring, group.batch, group.bias
         )
-        output[group.tokens] = result.reshape(group.batch, *output.shape[1:])
+        if isinstance(group.tokens, slice):
+            output[group.tokens].view(result.shape).copy_(result)
+        else:
+            output[group.tokens] = result.reshape(-1, *output.shape[1:])
 
 
 def _attend(
@@ -97,10 +110,10 @@ def _attend(
     batch: int = 1,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of queries [batch, H, D] over the rows at `slots` [batch * T]: [batch, 1, KV, G, Dv]."""
+    """Queries [batch, H, D] over the rows at `slots` [batch * T], as [batch, KV, G, Dv]."""
     kv_heads = k_cache.shape[1]
     group = q.shape[1] // kv_heads
-    rows = row_count(1, group, slots.shape[0])
+    rows = row_count(1, group, slots.shape[0], q.dtype)
     k = load(k_cache, slots, batch, q.dtype, scales[0]).transpose(1, 2)
     v = load(v_cache, slots, batch, q.dtype, scales[1]).transpose(1, 2)
     if scoring.sinks is not None:

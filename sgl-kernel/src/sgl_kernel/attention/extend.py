@@ -1,4 +1,4 @@
-"""Extend attention: several new tokens per request over its prefix and themselves. Prefill, verify and draft-extend."""
+"""Extend attention: several new tokens per request. Prefill, verify and draft-extend."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class _Part(NamedTuple):
     queries: int
     rows: int
     slots: torch.Tensor
-    tokens: slice | torch.Tensor
+    tokens: slice | torch.Tensor | None  # None for all rows in order
     bias: torch.Tensor | None  # for folded rows
     tree: torch.Tensor | None  # bool [batch, n, n]
 
@@ -72,39 +72,44 @@ def extend_attention_cpu(
     tree_mask: torch.Tensor | None = None,
     is_causal: bool = True,
 ) -> None:
-    """Attend from every new token to its request's prefix and to the new tokens it may see; writes `o_extend` in place.
+    """Attend from every new token to its request's prefix and to the new tokens it may see; writes
+    `o_extend` in place.
 
-    Caller: `srt/layers/attention/intel_amx_backend.py: forward_extend`, as `torch.ops.sgl_kernel.extend_attention_cpu`. The
-    cache is only read. The new tokens' keys and values come from `k_extend` and `v_extend` where given, from the cache where
-    None (a layer that shares another layer's cache).
+    Caller: `srt/layers/attention/intel_amx_backend.py: forward_extend`, as
+    `torch.ops.sgl_kernel.extend_attention_cpu`. The cache is only read. The new tokens' keys and
+    values come from `k_extend` and `v_extend` where given, from the cache where None (a layer that
+    shares another layer's cache).
 
     Args:
         q_extend: [tokens, H, D] float32, bfloat16 or float16.
         k_extend, v_extend: [tokens, KV, D] and [tokens, KV, Dv] (or flattened), or None.
         o_extend: [tokens, H, Dv], written at the rows of the requests.
         k_buffer, v_buffer: [slots, KV, D] and [slots, KV, Dv], dtype of q or an 8-bit float.
-        k_scale, v_scale: factors that restore 8-bit keys and values; without effect on other caches.
+        k_scale, v_scale: factors that restore 8-bit keys and values; without effect on other
+            caches.
         req_to_token, req_pool_indices: the slot table and each request's row of it.
-        seq_lens, extend_seq_lens: integer [bs], keys per request (new ones included) and new tokens per request.
+        seq_lens, extend_seq_lens: integer [bs], keys per request (new ones included) and new tokens
+            per request.
         extend_start_loc: integer [bs], each request's first row in q, k, v and o.
         max_len_extend: not needed here.
         logit_cap: 0 for none.
         sliding_window_size: visible keys, the query's own included; 0 or less for all.
         sinks: [H], one extra logit per head, or None.
-        tree_mask: bool, bs * n * n entries where every request extends by n: which draft nodes a draft node sees. The
-            prefix stays visible. None means causal among the new tokens.
+        tree_mask: bool, bs * n * n entries where every request extends by n: which draft nodes a
+            draft node sees. The prefix stays visible. None means causal among the new tokens.
         is_causal: False lets every new token see all keys of its request.
 
     Raises:
         NotImplementedError: cross attention; a sliding window or a tree mask without causality.
-        ValueError: a tree mask that is not bs * n * n, or requests that extend by different n under one.
+        ValueError: a tree mask that is not bs * n * n, or requests that extend by different n under
+            one.
     """
     if is_cross_attn or encoder_lens is not None:
         refuse_cross_attention("extend_attention_cpu")
     if not is_causal and (sliding_window_size > 0 or tree_mask is not None):
         raise NotImplementedError(
-            "extend_attention_cpu: is_causal=False with a sliding window or a tree mask is not offered by "
-            "the CPU package sglang-kernel +cpu"
+            "extend_attention_cpu: is_causal=False with a sliding window or a tree mask is not "
+            "offered by the CPU package sglang-kernel +cpu"
         )
     call = _Call(
         q_extend,
@@ -135,7 +140,14 @@ def extend_attention_cpu(
     )
     heads_per_kv = q_extend.shape[1] // k_buffer.shape[1]
     causal = is_causal and tree is None
-    layout = Layout(req_to_token.shape[1], heads_per_kv, call.window, causal, q_extend.dtype)
+    layout = Layout(
+        table_width=req_to_token.shape[1],
+        heads_per_kv=heads_per_kv,
+        key_bytes=k_buffer.shape[1] * k_buffer.shape[2] * q_extend.element_size(),
+        window=call.window,
+        is_causal=causal,
+        dtype=q_extend.dtype,
+    )
     table = req_to_token.reshape(-1)
     for group in plan(requests, layout):
         _extend(call, _grouped(group, table, tree))
@@ -162,11 +174,12 @@ def _single(
     """The part of a batch of one, without a plan."""
     first = max(0, end - new - call.window + 1) if call.window > 0 else 0
     group = call.q.shape[1] // call.k_cache.shape[1]
-    rows = row_count(new, group, end - first)
+    rows = row_count(new, group, end - first, call.q.dtype)
     bias = None
     if call.is_causal and tree is None and new > 1 and rows <= MAX_FOLDED_ROWS + 1:
         bias = causal_bias(new, group, rows, end - first, call.window, call.q.dtype)
-    return _Part(1, new, rows, row[first:end], slice(start, start + new), bias, tree)
+    tokens = None if new == call.q.shape[0] else slice(start, start + new)
+    return _Part(1, new, rows, row[first:end], tokens, bias, tree)
 
 
 def _grouped(group: Group, table: torch.Tensor, tree: torch.Tensor | None) -> _Part:
@@ -177,17 +190,19 @@ def _grouped(group: Group, table: torch.Tensor, tree: torch.Tensor | None) -> _P
 
 
 def _extend(call: _Call, part: _Part) -> None:
-    q = call.q[part.tokens]
+    tokens = part.tokens
+    q = call.q if tokens is None else call.q[tokens]
     k = _new_over_cached(call.k_cache, call.k, part, q.dtype, call.scales[0])
     v = _new_over_cached(call.v_cache, call.v, part, q.dtype, call.scales[1])
     if part.rows <= MAX_FOLDED_ROWS + 1:
         result = _attend_folded(call, part, q, k, v)
     else:
         result = _attend_blocks(call, part, q, k, v)
-    if isinstance(part.tokens, slice):
-        call.output[part.tokens].view(result.shape).copy_(result)
+    if isinstance(tokens, torch.Tensor):
+        call.output[tokens] = result.reshape(-1, *call.output.shape[1:])
     else:
-        call.output[part.tokens] = result.reshape(-1, *call.output.shape[1:])
+        output = call.output if tokens is None else call.output[tokens]
+        output.view(result.shape).copy_(result)
 
 
 def _new_over_cached(
@@ -197,14 +212,16 @@ def _new_over_cached(
     dtype: torch.dtype,
     scale: float,
 ) -> torch.Tensor:
-    """Keys or values [batch, T, KV, D]: the new tokens' own at the end where given, the rest from the cache."""
+    """Keys or values [batch, T, KV, D] from the cache, the new tokens' own last where given."""
     if new is None:
         return load(cache, part.slots, part.batch, dtype, scale)
-    new = new[part.tokens].view(part.batch, part.queries, cache.shape[1], cache.shape[2])
+    if part.tokens is not None:
+        new = new[part.tokens]
+    new = new.view(part.batch, part.queries, cache.shape[1], cache.shape[2])
     if part.slots.shape[0] == part.batch * part.queries:
         return new
     rows = load(cache, part.slots, part.batch, dtype, scale)
-    rows.narrow(1, rows.shape[1] - part.queries, part.queries).copy_(new)
+    rows[:, -part.queries :] = new
     return rows
 
 
@@ -229,7 +246,7 @@ def _attend_folded(
 def _attend_blocks(
     call: _Call, part: _Part, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> torch.Tensor:
-    """Many queries of one request: KV heads as batch, query heads over one shared K. Returns [e, KV, G, Dv]."""
+    """Many queries of one request, each query head a matrix of its own: [e, KV, G, Dv]."""
     new, heads, _ = q.shape
     keys, kv_heads = k.shape[1], k.shape[2]
     group = heads // kv_heads

@@ -1,8 +1,9 @@
 """The attention kernel proper: dense queries against dense keys and values.
 
-Folding. The G query heads that share one KV head become rows of one small matrix, so K and V are read once per KV head and
-never repeated: queries [B * e, H, D] turn into [B, KV, R, D], R = e * G, row i * G + g being query i of head g. With few
-rows this is several times faster than giving every query head its own pass over K.
+Folding. The G query heads that share one KV head become rows of one small matrix, so K and V are
+read once per KV head and never repeated: queries [B * e, H, D] turn into [B, KV, R, D], R = e * G,
+row i * G + g being query i of head g. With few rows this is several times faster than giving every
+query head its own pass over K.
 """
 
 from typing import NamedTuple
@@ -27,14 +28,17 @@ class Scoring(NamedTuple):
     )
 
 
-def row_count(queries: int, group: int, keys: int) -> int:
-    """Rows of a folded query block, spare row included."""
+def row_count(queries: int, group: int, keys: int, dtype: torch.dtype) -> int:
+    """Rows of a folded query block, a spare row included where it makes the kernel faster."""
     rows = queries * group
+    if rows == 1:
+        # The kernel takes a single row of a 16-bit type element by element.
+        return 1 if dtype == torch.float32 else 2
     return rows + 1 if rows % 4 == 3 and keys >= _MIN_KEYS_TO_PAD else rows
 
 
 def fold(q: torch.Tensor, batch: int, kv_heads: int, rows: int) -> torch.Tensor:
-    """Queries [B * e, H, D] as [B, KV, rows, D]; a view where memory allows it. Spare rows are zero."""
+    """Queries [B * e, H, D] as [B, KV, rows, D], a view where possible. Spare rows are zero."""
     tokens, heads, dim = q.shape
     queries, group = tokens // batch, heads // kv_heads
     if queries == 1:
@@ -56,14 +60,20 @@ def fold_sinks(sinks: torch.Tensor | None, kv_heads: int, rows: int) -> torch.Te
 
 
 def unfold(out: torch.Tensor, queries: int, group: int) -> torch.Tensor:
-    """Results [B, KV, rows, Dv] as [B, e, KV, G, Dv], spare rows dropped; a view."""
+    """Results [B, KV, rows, Dv] as [B, e, KV, G, Dv], spare rows dropped; a view.
+
+    For one query the second dimension is left out.
+    """
     if out.shape[2] != queries * group:
         out = out.narrow(2, 0, queries * group)
-    return out.unflatten(2, (queries, group)).transpose(1, 2)
+    if queries == 1:
+        return out
+    batch, kv_heads, _, dim = out.shape
+    return out.view(batch, kv_heads, queries, group, dim).transpose(1, 2)
 
 
 def is_fused(q: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> bool:
-    """Whether `attend` runs as one fused call; without it, scores are materialised block by block."""
+    """Whether `attend` is one fused call; otherwise scores are materialised, block by block."""
     return scoring.logit_cap <= 0 and q.shape[-1] == v.shape[-1]
 
 
@@ -81,21 +91,18 @@ def attend(
         q: [B, N, R, D].
         k, v: [B, N, T, D] and [B, N, T, Dv], any strides with a dense last dimension, dtype of q.
         scoring: with `sinks`, if any, broadcastable to [B, N, R].
-        bias: additive, broadcastable to [B, N, R, T], 0 where visible and -inf where not; every row sees a key.
-        is_causal: row r sees keys up to r; only where R == T, no bias is given and the call is fused.
+        bias: additive, broadcastable to [B, N, R, T], 0 where visible and -inf where not; every row
+            sees a key.
+        is_causal: row r sees keys up to r; only where R == T, no bias is given and the call is
+            fused.
 
     Returns:
         [B, N, R, Dv].
     """
     if not is_fused(q, v, scoring):
         return _attend_plain(q, k, v, scoring, bias)
-    rows = q.shape[2]
-    if rows == 1 and q.dtype != torch.float32:
-        # One row takes a slow path for 16-bit types; the same row twice does not.
-        q = q.expand(-1, -1, 2, -1)
+    out: torch.Tensor
     out, lse = _flash(q, k, v, 0.0, is_causal, attn_mask=bias, scale=scoring.scale)
-    if q.shape[2] != rows:
-        out, lse = out[:, :, :rows], lse[:, :, :rows]
     if scoring.sinks is not None:
         out = out * torch.sigmoid(lse - scoring.sinks.float()).unsqueeze(-1)
     return out
@@ -108,7 +115,7 @@ def _attend_plain(
     scoring: Scoring,
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The same in plain float32 steps, in blocks of rows: caps the logits, and allows Dv to differ from D."""
+    """The same in plain float32 steps, block by block: caps the logits, allows Dv != D."""
     rows, keys = q.shape[2], k.shape[2]
     queries = q.float() * scoring.scale
     k_columns, values = k.float().transpose(2, 3), v.float()

@@ -1,7 +1,8 @@
-"""Additive masks for keys that are aligned to the right: the last column is the newest key of every request.
+"""Additive masks for keys aligned to the right: the last column is each request's newest key.
 
-With that alignment all causal masks of one query count are slices of one matrix, whatever the number of keys, and requests
-of different lengths in one batch differ in their padding on the left only.
+With that alignment all causal masks of one query count are slices of one matrix, whatever the
+number of keys, and requests of different lengths in one batch differ in their padding on the left
+only.
 """
 
 import torch
@@ -9,7 +10,10 @@ import torch
 _NEG_INF = float("-inf")
 _MIN_COLUMNS = 1024
 
+_Key = tuple[int, int, int, int, torch.dtype]
+
 _causal_tables: dict[tuple[int, int, torch.dtype], torch.Tensor] = {}
+_last_tree: tuple[_Key, torch.Tensor, torch.Tensor] | None = None
 
 
 def causal_bias(
@@ -17,8 +21,8 @@ def causal_bias(
 ) -> torch.Tensor:
     """Mask of the last `queries` positions over the last `keys` positions, folded to [rows, keys].
 
-    Query i sees keys up to its own position and, where `window` > 0, only the last `window` of those. The result is a slice
-    of a table that grows with demand; do not write to it.
+    Query i sees keys up to its own position and, where `window` > 0, only the last `window` of
+    those. The result is a slice of a table that grows with demand; do not write to it.
     """
     table = _causal_tables.get((group, window, dtype))
     if table is None or table.shape[0] <= queries * group or table.shape[1] < keys:
@@ -55,10 +59,26 @@ def tree_bias(
 ) -> torch.Tensor:
     """Mask of draft trees over their prefixes and themselves, folded to [B, 1, rows, keys].
 
+    The layers of a forward pass ask for the same mask one after the other, so the last one is
+    remembered, by the tree's content. Do not write to the result.
+
     Args:
         tree: bool [B, n, n], row i true at the nodes that node i sees, itself included.
         window: where > 0, node i stands at its depth in the tree, not at its row number.
     """
+    global _last_tree
+    key = (group, rows, keys, window, dtype)
+    last = _last_tree
+    if last is not None and last[0] == key and torch.equal(last[1], tree):
+        return last[2]
+    bias = _tree_bias(tree, *key)
+    _last_tree = (key, tree.clone(), bias)
+    return bias
+
+
+def _tree_bias(
+    tree: torch.Tensor, group: int, rows: int, keys: int, window: int, dtype: torch.dtype
+) -> torch.Tensor:
     batch, n, _ = tree.shape
     visible = torch.ones(batch, n, keys, dtype=torch.bool)
     visible[:, :, keys - n :] = tree

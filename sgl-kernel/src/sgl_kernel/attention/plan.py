@@ -1,8 +1,9 @@
-"""Which requests of a batch are computed together, and where their keys lie in the request-to-token table.
+"""Which requests of a batch are computed together, and where the table holds their keys.
 
-Requests in one group are padded to its longest, so a group takes in only what wastes little; the padding repeats a key of
-the request itself, never a foreign row that might hold a NaN. A plan depends on lengths and table rows alone, not on what
-the table holds, so one plan serves all layers of a forward pass and is remembered by value.
+Requests in one group are padded to its longest, so a group takes in only what wastes little; the
+padding repeats a key of the request itself, never a foreign row that might hold a NaN. A plan
+depends on lengths and table rows alone, not on what the table holds, so one plan serves all layers
+of a forward pass and is remembered by value.
 """
 
 from functools import lru_cache
@@ -13,12 +14,13 @@ import torch
 from sgl_kernel.attention.kernel import row_count
 from sgl_kernel.attention.masks import causal_bias, padding_bias
 
-# Up to this many folded rows all queries of a request share one pass over its keys, and requests share a group.
+# Up to this many folded rows all queries of a request share one pass over its keys, and requests
+# share a group.
 MAX_FOLDED_ROWS = 96
 # Padded keys that cost about as much as one more pass through the kernel.
 _FREE_PADDING = 512
-# Keys of one group: bounds the memory of one step.
-_MAX_GROUP_KEYS = 1 << 16
+# Bytes of gathered keys per group. Beyond the processor's caches, requests one by one are faster.
+_MAX_GROUP_BYTES = 2 << 20
 
 
 class Requests(NamedTuple):
@@ -35,6 +37,7 @@ class Layout(NamedTuple):
 
     table_width: int  # row stride of the table
     heads_per_kv: int
+    key_bytes: int  # of one key, all heads
     window: int  # a query sees this many keys at the most; 0 for all
     is_causal: bool  # whether the groups' masks hide later new tokens
     dtype: torch.dtype  # of the masks
@@ -67,14 +70,16 @@ def plan(requests: Requests, layout: Layout) -> tuple[Group, ...]:
         (index for index, new in enumerate(requests.queries) if new > 0),
         key=lambda index: (-requests.queries[index], -lengths[index], index),
     )
-    groups = _split(order, requests.queries, lengths, MAX_FOLDED_ROWS // layout.heads_per_kv)
+    groups = _split(order, requests.queries, lengths, layout)
     return tuple(_group(sorted(members), requests, lengths, layout) for members in groups)
 
 
 def _split(
-    order: list[int], queries: tuple[int, ...], lengths: tuple[int, ...], max_queries: int
+    order: list[int], queries: tuple[int, ...], lengths: tuple[int, ...], layout: Layout
 ) -> list[list[int]]:
     """Cut the ordered requests where the padding of a group would outgrow its use."""
+    max_queries = MAX_FOLDED_ROWS // layout.heads_per_kv
+    max_keys = _MAX_GROUP_BYTES // layout.key_bytes
     groups: list[list[int]] = []
     kept = 0
     for index in order:
@@ -84,7 +89,7 @@ def _split(
             len(groups) > 0
             and queries[longest] == queries[index] <= max_queries
             and padded - kept - lengths[index] <= _FREE_PADDING + (kept + lengths[index]) // 8
-            and padded <= _MAX_GROUP_KEYS
+            and padded <= max_keys
         )
         if joins:
             groups[-1].append(index)
@@ -104,7 +109,7 @@ def _group(
     end = torch.tensor([requests.rows[i] * layout.table_width + requests.ends[i] for i in members])
     column = torch.arange(keys) - (keys - lengths).unsqueeze(1)
     cells = (end - lengths).unsqueeze(1) + column.clamp_min(0)
-    rows = row_count(new, layout.heads_per_kv, cells.numel())
+    rows = row_count(new, layout.heads_per_kv, cells.numel(), layout.dtype)
     padding = padding_bias(lengths, keys, layout.dtype) if int(lengths.min()) < keys else None
     bias = padding
     if layout.is_causal and new > 1 and rows <= MAX_FOLDED_ROWS + 1:
