@@ -111,7 +111,8 @@ def _try_patch(repo: GitRepo, patch: Patch) -> tuple[str, str]:
     try:
         apply_loosely(repo, patch)
     except VendoringError:
-        return "conflict", detail
+        # git refuses to move a hunk off the first line of a file; for a person that is an offset.
+        return "conflict" if any(m.offset is None for m in bad) else "offset", detail
     return "offset", detail
 
 

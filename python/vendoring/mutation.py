@@ -156,7 +156,7 @@ def _contents(
 
 def _tag_of(python: str) -> str:
     code = "import sys; print(f'cp{sys.version_info[0]}{sys.version_info[1]}')"
-    return _ask(python, code, dict(os.environ))
+    return _ask(python, code, dict(os.environ), Path.cwd())
 
 
 def _check_import(bench: Bench) -> None:
@@ -165,16 +165,16 @@ def _check_import(bench: Bench) -> None:
     """
     env = os.environ | {"PYTHONPATH": str(bench.tree)}
     code = "import importlib.util as u; print(u.find_spec('sglang').origin)"
-    origin = _ask(bench.python, code, env)
+    origin = _ask(bench.python, code, env, bench.layout.root)
     if not Path(origin).is_relative_to(bench.tree):
         raise VendoringError(
             "the interpreter imports another sglang than the scratch tree", value=origin
         )
 
 
-def _ask(python: str, code: str, env: dict[str, str]) -> str:
+def _ask(python: str, code: str, env: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, env=env, check=False
+        [python, "-c", code], capture_output=True, text=True, env=env, cwd=folder, check=False
     )
     if done.returncode != 0:
         raise VendoringError(

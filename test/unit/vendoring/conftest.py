@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A made tree with two exported patches in different files; tests work on copies."""
     folder = tmp_path_factory.mktemp("template")
     made = make_project(folder)
@@ -37,7 +36,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         made.fine("apply")
         made.patch("widen", "srt/engine.py", "width=1", "width=2")
         made.patch("more-steps", "srt/args.py", "steps: int = 3", "steps: int = 4")
-        yield folder
+    return folder
 
 
 @pytest.fixture
