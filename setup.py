@@ -1,4 +1,4 @@
-"""Not a way to build: pip reads `pyproject.toml`. This file answers people who type `python setup.py`."""
+"""Builds nothing: pip reads `pyproject.toml`. This answers people who type `python setup.py`."""
 
 import sys
 

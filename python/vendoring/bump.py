@@ -9,7 +9,6 @@ from typing import Any
 
 from .errors import VendoringError
 from .gitrepo import GitRepo
-from .interpreter import any_wheel
 from .layout import Layout
 from .pin import Pin, read_pin
 from .retire import is_due, parse_retire
@@ -19,7 +18,7 @@ from .symbols import WheelSymbols
 from .talk import say
 from .unpack import read_member
 from .uses import uses_in
-from .wheel_cache import download, resolve, sha256_of
+from .wheel_cache import download, resolve_any, sha256_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def forecast(layout: Layout, version: str, given: Path | None = None) -> Forecas
     """Tries the series and our modules on upstream `version`: the wheel `given`, else by pip."""
     pin = read_pin(layout.pin)
     patches = read_series(layout)
-    pinned = resolve(pin, any_wheel(pin))
+    _, pinned = resolve_any(pin)
     with tempfile.TemporaryDirectory(prefix="sglang-spec-") as folder:
         wheel = given or _fetch(pin, version, Path(folder))
         if not wheel.is_file():

@@ -74,8 +74,9 @@ def _apply(layout: Layout, options: argparse.Namespace) -> Outcome:
     from .state import Condition
     from .tree import apply
 
-    found = apply(layout, discard=options.discard)
-    done = found.condition is not Condition.CURRENT
+    found = apply(layout, discard=options.discard, keep_edits=options.keep_edits)
+    kept = found.condition is Condition.EDITED and not options.discard
+    done = found.condition is not Condition.CURRENT and not kept
     text = "the tree was made" if done else "nothing to do: the tree is current"
     return Outcome({"found": found.condition.value, "made": done}, text)
 
@@ -231,6 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--discard", action="store_true", help="throw local edits and unexported commits away"
     )
+    one.add_argument("--keep-edits", action="store_true", help="accept a tree with local edits")
     commands.add_parser("git", help="run git on the vendored tree, e.g. `git log`, `git rebase -i`")
     _header_options(add("new", _new, "commit the edits in the tree as a new patch"))
     _header_options(add("amend", _amend, "fold the edits into a patch, or change its header"))

@@ -25,7 +25,7 @@ from .state import Condition, inspect
 from .table import table_text
 from .testnode import node_fault
 from .unpack import read_metadata
-from .wheel_cache import resolve
+from .wheel_cache import resolve_any
 
 LINES_EACH = 60  # added lines that one patch may have
 LINES_MEDIAN = 20  # and that half of all patches may have
@@ -57,8 +57,7 @@ def check(layout: Layout, tag: str | None = None) -> list[Gate]:
     gates.append(Gate("patches are small", tuple(_size_faults(patches))))
     gates.append(Gate("no trailing space is added", tuple(_space_faults(patches))))
     gates.append(Gate("only upstream files are patched", tuple(_place_faults(layout, patches))))
-    wheel = any_wheel(pin, tag)
-    file = resolve(pin, wheel)
+    _, file = resolve_any(pin, tag)
     gates.append(Gate("requirement lists are not stale", tuple(_requirement_faults(pin, file))))
     if not all(gate.passed for gate in gates[:2]) or not _can_be_committed(patches):
         later = ("exact", "once", "export", "compile")

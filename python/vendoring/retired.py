@@ -18,7 +18,7 @@ from .stack import apply_loosely, exported, scratch
 from .stamp import wanted
 from .state import Condition, inspect
 from .tree import refusal
-from .wheel_cache import resolve
+from .wheel_cache import resolve_any
 
 _HEAD = "# Patches that are no more, oldest first. Written by `python -m vendoring drop`.\n"
 
@@ -32,8 +32,7 @@ def drop(layout: Layout, slug: str, why: str, upstream: str) -> Written:
     pin = read_pin(layout.pin)
     with locked(layout.lock):
         patches = read_series(layout)
-        wheel = any_wheel(pin)
-        state = inspect(layout, wanted(pin, wheel, patches))
+        state = inspect(layout, wanted(pin, any_wheel(pin), patches))
         if state.condition is Condition.EDITED:
             raise refusal(state)
         if slug not in {patch.slug for patch in patches}:
@@ -46,7 +45,7 @@ def drop(layout: Layout, slug: str, why: str, upstream: str) -> Written:
                 "other patches depend on this one", key="Depends", value=", ".join(needing)
             )
         left = [patch for patch in patches if patch.slug != slug]
-        with scratch(pin, resolve(pin, wheel), left) as repo:
+        with scratch(pin, resolve_any(pin)[1], left) as repo:
             for patch in left:
                 apply_loosely(repo, patch)
             written = write_patches(layout, exported(repo, BASE_REF))

@@ -23,10 +23,11 @@ from .wheel_cache import resolve
 _SHOWN = 20  # names in a refusal
 
 
-def apply(layout: Layout, discard: bool = False) -> TreeState:
+def apply(layout: Layout, discard: bool = False, keep_edits: bool = False) -> TreeState:
     """Brings the tree to the pin and the series, and gives the state that was found before.
 
-    Does nothing to a current tree. Refuses a tree with somebody's edits unless `discard`. When it
+    Does nothing to a current tree. Refuses a tree with somebody's edits unless `discard`, or
+    with `keep_edits` where nothing but the edits differs. When it
     fails or is cut off, the old tree is untouched or has no stamp.
     """
     pin = read_pin(layout.pin)
@@ -38,6 +39,9 @@ def apply(layout: Layout, discard: bool = False) -> TreeState:
         if found.condition is Condition.CURRENT:
             return found
         if found.condition is Condition.EDITED and not discard:
+            if keep_edits and found.identity == identity and not found.operation:
+                say("the tree has local edits and is left as it is")
+                return found
             raise refusal(found)
         _clear(layout)
         _build(layout, pin, wheel, patches)

@@ -14,13 +14,12 @@ from typing import Any
 from .errors import VendoringError
 from .gitrepo import GitRepo
 from .header import SECTIONS, ZERO_FROM, Header
-from .interpreter import any_wheel
 from .layout import OWN_PACKAGE, Layout
 from .ownuse import outside_imports, own_files
 from .pin import Pin, read_pin
 from .series import Patch, decode, encode, read_series
 from .stack import scratch
-from .wheel_cache import resolve
+from .wheel_cache import resolve_any
 
 PREFIX = "python/sglang"
 
@@ -58,7 +57,7 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
     """
     pin = read_pin(layout.pin)
     patches = read_series(layout)
-    wheel = resolve(pin, any_wheel(pin))
+    _, wheel = resolve_any(pin)
     folder.mkdir(parents=True, exist_ok=True)
     drafts: dict[str, _Draft] = {}
     mails: list[Mail] = []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .disk import require_free
 from .errors import VendoringError
+from .interpreter import any_wheel
 from .layout import wheel_cache_dir
 from .pin import Pin, PinnedWheel
 from .talk import say
@@ -45,6 +46,24 @@ def resolve(pin: Pin, wheel: PinnedWheel) -> Path:
         say(f"the cached {wheel.file} is damaged, fetching it again")
         cached.unlink()
     return _fetch(pin, wheel)
+
+
+def resolve_any(pin: Pin, tag: str | None = None) -> tuple[PinnedWheel, Path]:
+    """A pinned wheel for work that imports nothing, and its file.
+
+    That of `tag` if one is asked for; else the given one, whichever it is; else the running
+    interpreter's; and before anything is fetched, any that is in the cache.
+    """
+    if tag is not None:
+        return pin.wheel(tag), resolve(pin, pin.wheel(tag))
+    given = os.environ.get(WHEEL_VARIABLE)
+    if given and Path(given).is_file():
+        found = sha256_of(Path(given))
+        wheel = next((w for w in pin.wheels if w.sha256 == found), any_wheel(pin))
+    else:
+        preferred = sorted(pin.wheels, key=lambda w: w.tag != any_wheel(pin).tag)
+        wheel = next((w for w in preferred if cached_path(w).is_file()), preferred[0])
+    return wheel, resolve(pin, wheel)
 
 
 def _given(path: Path, pin: Pin, wheel: PinnedWheel) -> Path:

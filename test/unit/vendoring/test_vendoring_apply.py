@@ -130,6 +130,15 @@ def test_local_edits_are_kept_and_named(patched: Project) -> None:
     assert not (patched.tree / "srt" / "fresh.py").exists()
 
 
+def test_edits_in_a_tree_that_is_else_current_can_be_accepted(patched: Project) -> None:
+    patched.edit("srt/engine.py", "LINE_7", "SEVEN")
+    assert patched.command("apply").returncode == 1
+    patched.fine("apply", "--keep-edits")
+    assert "SEVEN" in (patched.tree / "srt" / "engine.py").read_text()
+    patched.pin(spec=2)
+    assert patched.command("apply", "--keep-edits").returncode == 1
+
+
 def test_unexported_commit_is_kept_and_named(patched: Project) -> None:
     patched.edit("srt/engine.py", "LINE_7", "SEVEN")
     patched.fine("git", "commit", "-qam", "Rename line seven")

@@ -210,6 +210,17 @@ def test_requirement_list_that_upstream_outgrew(
     assert "cuda-thing" in failing(patched)["requirement lists are not stale"]
 
 
+def test_wheel_of_another_interpreter_serves(
+    patched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vendoring import interpreter
+
+    monkeypatch.setattr(interpreter, "running_tag", lambda: "cp310")
+    assert failing(patched) == {}
+    monkeypatch.delenv("SGLANG_UPSTREAM_WHEEL")  # now out of the cache
+    assert failing(patched) == {}
+
+
 def test_template_header_is_refused(patched: Project) -> None:
     patched.edit("srt/engine.py", "LINE_7", "SEVEN")
     patched.fine("new", "unfinished")
