@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 import sgl_kernel
+import torch
 
 VERIFY_WIDTH = 4
 CONTEXTS = (64, 512, 4096)

@@ -13,7 +13,7 @@ import torch
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 # Score matrices of the plain path stay below this many float32 entries.
-_MAX_SCORES = 1 << 23
+_MAX_SCORES = 1 << 21
 # From this many keys on, one spare row is cheaper than a row count of 3 modulo 4.
 _MIN_KEYS_TO_PAD = 256
 
@@ -104,7 +104,7 @@ def attend(
     out: torch.Tensor
     out, lse = _flash(q, k, v, 0.0, is_causal, attn_mask=bias, scale=scoring.scale)
     if scoring.sinks is not None:
-        out = out * torch.sigmoid(lse - scoring.sinks.float()).unsqueeze(-1)
+        out *= torch.sigmoid(lse - scoring.sinks.float()).unsqueeze(-1)
     return out
 
 

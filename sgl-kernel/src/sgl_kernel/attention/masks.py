@@ -26,9 +26,9 @@ def causal_bias(
     """
     table = _causal_tables.get((group, window, dtype))
     if table is None or table.shape[0] <= queries * group or table.shape[1] < keys:
-        held_rows, held_columns = (0, 0) if table is None else table.shape
+        held_rows, held_columns = (1, 0) if table is None else table.shape
         table = _causal_table(
-            _power_of_two(max(queries, held_rows // group)),
+            _power_of_two(max(queries, (held_rows - 1) // group)),
             _power_of_two(max(keys, held_columns, _MIN_COLUMNS)),
             group,
             window,
