@@ -44,3 +44,15 @@ def test_a_wrong_capture_shows(servers: ServerPool, tiny: Pair, tmp_path: Path) 
     client = servers.client(Launch(tiny.target, Speculation(draft)))
     answer = client.generate(PROMPT, NEW, ignore_eos=True)
     assert sum(answer.correct_drafts[:3]) > 0, answer.correct_drafts
+
+
+def test_the_server_says_what_it_runs(servers: ServerPool, tiny: Pair) -> None:
+    launch = Launch(tiny.target, Speculation(tiny.draft))
+    info = servers.client(launch).get("/server_info").json()
+    shown = info["spec_hardening"]["provenance"]
+    assert shown["version"] == "0.5.23"
+    assert len(shown["patch_set"]) == 64
+    assert not shown["changed"]
+    assert info["version"] == f"0.5.23+spec.{shown['spec']}"
+    first_lines = servers.server(launch).log.read_text().splitlines()
+    assert any(shown["patch_set"][:12] in line[:300] for line in first_lines)

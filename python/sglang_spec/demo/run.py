@@ -83,6 +83,8 @@ def steps(console: Console) -> Iterator[Step]:
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
 
         def step(name: str, total: int) -> Callable[[], None]:
+            if not console.is_terminal:
+                console.print(f"demo: {name} ({total})")
             task = progress.add_task(name, total=total)
             return lambda: progress.advance(task)
 

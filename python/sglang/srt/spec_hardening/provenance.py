@@ -1,0 +1,97 @@
+"""Which SGLang this is: pin, patch-set hash, and whether the files still are those that were made.
+
+Standard library only. Called by `sglang/version.py`, the engine's first log lines and `/server_info`
+(patch `provenance-at-start`); the stamp it reads is written by `python -m vendoring apply`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+TREE = Path(__file__).resolve().parents[2]
+STAMP = TREE / "_spec_pin.json"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where this tree comes from.
+
+    `patch_set` is the hash over all patches in their order; `changed` names files whose content is
+    not what the stamp says (edited or half replaced), `missing` is True for a tree with no stamp.
+    """
+
+    version: str | None = None
+    spec: int | None = None
+    wheel_sha256: str | None = None
+    patch_set: str | None = None
+    patches: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    missing: bool = False
+
+
+def read(stamp: Path = STAMP, tree: Path = TREE) -> Provenance:
+    """The stamp of `tree`, with every file it names hashed again (a few ms)."""
+    try:
+        content = json.loads(stamp.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Provenance(missing=True)
+    changed = (name for name, digest in content["files"].items() if _sha256(tree / name) != digest)
+    return Provenance(
+        version=content["version"],
+        spec=content["spec"],
+        wheel_sha256=content["wheel_sha256"],
+        patch_set=content["patch_set"],
+        patches=tuple(patch["slug"] for patch in content["patches"]),
+        changed=tuple(sorted(changed)),
+    )
+
+
+def local_version(plain: str, stamp: Path = STAMP) -> str:
+    """`plain` with the project's local part: `0.5.23` becomes `0.5.23+spec.1`."""
+    if "+" in plain or not stamp.exists():
+        return plain
+    return f"{plain}+spec.{json.loads(stamp.read_text(encoding='utf-8'))['spec']}"
+
+
+@lru_cache(maxsize=1)
+def of_this_tree() -> Provenance:
+    """`read()` once a process: files are hashed as they were when it started."""
+    return read()
+
+
+def log_line(provenance: Provenance) -> str:
+    """One line for the start of a log."""
+    if provenance.missing:
+        return "SGLang without a stamp: not made by `python -m vendoring apply`, patches unknown"
+    line = (
+        f"SGLang {provenance.version}+spec.{provenance.spec}, {len(provenance.patches)} patches, "
+        f"patch set {(provenance.patch_set or '')[:12]}"
+    )
+    if provenance.changed:
+        line += f"; files differ from the stamp: {', '.join(provenance.changed)}"
+    return line
+
+
+def announce(logger: logging.Logger) -> None:
+    """Log what runs, as a warning if it is not what was made."""
+    found = of_this_tree()
+    level = logging.WARNING if found.missing or found.changed else logging.INFO
+    logger.log(level, log_line(found))
+
+
+def server_info() -> dict[str, Any]:
+    """The entry `spec_hardening` of `/server_info`."""
+    return {"provenance": asdict(of_this_tree())}
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
