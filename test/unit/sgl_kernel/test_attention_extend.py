@@ -194,7 +194,7 @@ def test_verify_does_not_depend_on_the_batch_in_float32() -> None:
         assert float((alone - together[part]).abs().max()) < 1e-6
 
 
-class _LargestTensor(TorchDispatchMode):
+class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Entries of the largest tensor that any operation made."""
 
     largest = 0
@@ -213,7 +213,7 @@ class _LargestTensor(TorchDispatchMode):
 def test_prefill_makes_no_square_of_its_length(cap: float) -> None:
     """2,000 new tokens on a prefix of 500: masks and scores stay within blocks of queries."""
     call = make_extend(8, [500], [2000], Heads(1, 2, 8, 8), torch.float32, Rules(cap=cap))
-    with _LargestTensor() as seen:
+    with _LargestTensor() as seen:  # type: ignore[no-untyped-call]
         run_extend(call)
     square = 2000 * 2500 * 4
     assert seen.largest < square

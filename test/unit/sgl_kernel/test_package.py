@@ -30,9 +30,8 @@ WHEEL = "sglang_kernel-0.4.10+cpu-py3-none-any.whl"
 @pytest.fixture
 def driver(tmp_path: Path) -> dict[str, str]:
     """An environment in which `libcuda.so.1` loads."""
-    library = Path(
-        next(line for line in Path("/proc/self/maps").read_text().split() if "/libc.so" in line)
-    )
+    mapped = Path("/proc/self/maps").read_text().split()
+    library = next(name for name in mapped if "/libc.so" in name)
     folder = tmp_path / "driver"
     folder.mkdir()
     (folder / host.DRIVER_LIBRARY).symlink_to(library)
@@ -58,10 +57,15 @@ def test_import_on_a_cuda_host_is_refused(driver: dict[str, str]) -> None:
         assert part in result.stderr
 
 
-def test_import_can_be_forced(driver: dict[str, str]) -> None:
-    result = python(
-        "import sgl_kernel; print(sgl_kernel.__version__)", driver | {host.IMPORT_OVERRIDE: "1"}
+def test_import_can_be_forced_and_leaves_room_for_shape_functions(driver: dict[str, str]) -> None:
+    """SGLang registers its own shape functions for the attention operators; torch allows one."""
+    code = (
+        "import torch, sgl_kernel\n"
+        "for name in ('decode_attention_cpu', 'extend_attention_cpu'):\n"
+        "    torch.library.register_fake(f'sgl_kernel::{name}')(lambda *a, **k: None)\n"
+        "print(sgl_kernel.__version__)\n"
     )
+    result = python(code, driver | {host.IMPORT_OVERRIDE: "1"})
     assert (result.stdout.strip(), result.returncode) == ("0.4.10+cpu", 0), result.stderr
 
 
@@ -98,14 +102,11 @@ def test_build_for_the_cpu_is_allowed_on_a_cuda_host(
 
 @pytest.mark.parametrize("name", ["silu_and_mul", "flash_attn", "rmsnorm_cpu"])
 def test_what_is_not_offered_is_refused_by_name(name: str) -> None:
-    with pytest.raises(
-        AttributeError, match=rf"sgl_kernel\.{name} is not offered by the CPU package"
-    ):
+    text = rf"sgl_kernel\.{name} is not offered by the CPU package"
+    with pytest.raises(AttributeError, match=text):
         getattr(sgl_kernel, name)
     for statement in (f"from sgl_kernel import {name}", f"import sgl_kernel.{name}"):
-        with pytest.raises(
-            ImportError, match=rf"sgl_kernel\.{name} is not offered by the CPU package"
-        ):
+        with pytest.raises(ImportError, match=text):
             exec(statement, {})
 
 
@@ -120,7 +121,7 @@ def test_probes_keep_working() -> None:
 def test_everything_announced_is_there() -> None:
     assert all(callable(getattr(sgl_kernel, name)) for name in sgl_kernel.__all__)
     for name in ("decode_attention_cpu", "extend_attention_cpu", "murmur_hash32_cpu"):
-        assert torch.ops.sgl_kernel.__getattr__(name).overloads() == ["default"]
+        assert hasattr(getattr(torch.ops.sgl_kernel, name), "default")
 
 
 def test_schemas_name_what_is_written() -> None:
@@ -140,18 +141,6 @@ def test_schemas_name_what_is_written() -> None:
         (q, k, k, q.clone(), cache, cache.clone(), 1.0, 1.0, *where, *one, 0.3, 0.0, False, 0),
         test_utils="test_schema",
     )
-
-
-def test_sglang_can_add_its_shape_functions() -> None:
-    """It registers its own for the attention operators; ours must not be in the way."""
-    code = (
-        "import torch, sgl_kernel\n"
-        "for name in ('decode_attention_cpu', 'extend_attention_cpu'):\n"
-        "    torch.library.register_fake(f'sgl_kernel::{name}')(lambda *a, **k: None)\n"
-    )
-    env = os.environ | {"PYTHONPATH": str(PROJECT / "src"), host.IMPORT_OVERRIDE: "1"}
-    result = python(code, env)
-    assert result.returncode == 0, result.stderr
 
 
 def test_version_satisfies_what_sglang_asks_for() -> None:

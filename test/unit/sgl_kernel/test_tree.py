@@ -24,7 +24,7 @@ def build(tree: Draft, seq_lens: torch.Tensor, mode: int, mask: torch.Tensor) ->
     links = torch.full((3, tree.batch, tree.n), -1)
     positions = torch.empty(tree.batch * tree.n, dtype=torch.int64)
     build_tree_kernel_efficient_cpu(
-        *(tree.parent_list, tree.selected, seq_lens, mask, positions, *links),
+        *(tree.parent_list, tree.selected, seq_lens, mask, positions, links[0], links[1], links[2]),
         *(tree.topk, tree.steps, tree.n, mode),
     )
     return Built(mask, positions, *links)
