@@ -9,7 +9,7 @@ PY := $(VENV)/bin/python
 PORT ?= 30000
 PYTEST_ARGS ?=
 
-.PHONY: help venv vendor demo serve test-spec test-unit lint format clean
+.PHONY: help venv vendor demo serve test-spec test-unit test-full mutation wheel lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -32,10 +32,21 @@ test-spec: venv  ## unit tests and real EAGLE3 decodes; JUnit XML in build/junit
 test-unit: venv  ## only what needs no server
 	@$(PY) -m pytest $(PYTEST_ARGS) test/unit
 
+test-full: venv  ## test-spec and every test that is too slow for it
+	@mkdir -p build
+	@$(PY) -m pytest --full --junit-xml=build/junit-full.xml $(PYTEST_ARGS) test
+
+mutation: venv  ## leave out each patch alone and see its test fail; table in build/mutation
+	@cd python && ../$(PY) -m vendoring mutation --python ../$(PY) --output ../build/mutation
+
+wheel: venv  ## wheels of the patched tree for 3.11 and 3.12 with their SBOMs, in dist/
+	@cd python && for tag in cp311 cp312; do ../$(PY) -m vendoring wheel ../dist --python-tag $$tag; done
+
 lint: venv  ## format, lint and types, as CI checks them
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+	@cd python && ../$(PY) -m vendoring check
 
 format: venv  ## let ruff format the project's own files
 	@$(PY) -m ruff format .

@@ -123,7 +123,7 @@ def main() -> int:
             install(venv, device)
             stamp.write_text(wanted)
         subprocess.run(
-            [venv / "bin/python", "-m", "vendoring", "apply"],
+            [venv / "bin/python", "-m", "vendoring", "apply", "--keep-edits"],
             cwd=ROOT / "python",
             check=True,
             stdout=sys.stderr,
