@@ -34,13 +34,23 @@ class Sequence:
     Args:
         states: for each slot, the index into the target's hidden states (layer id + 1).
         shift: positions by which the captured states are late.
+        damage: changes the draft's tensors before anything is computed.
     """
 
     def __init__(
-        self, plan: Plan, pair: Pair, ids: list[int], dtype, *, states=None, shift: int = 0
+        self,
+        plan: Plan,
+        pair: Pair,
+        ids: list[int],
+        dtype,
+        *,
+        states=None,
+        shift: int = 0,
+        damage=lambda state: None,
     ) -> None:
         self.oracle = Oracle(plan)
         self.draft = Draft.load(pair.draft, pair.target, dtype)
+        damage(self.draft.state)
         model = target(pair, dtype).model
         with torch.no_grad():
             out = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
@@ -137,3 +147,16 @@ def test_a_wrong_position_shows(tiny: Pair) -> None:
     keys, values = sequence.draft.keys, sequence.draft.values
     sequence.draft.keys, sequence.draft.values = keys, values.roll(1, 0)
     assert sequence.propose(2)[1] != sequence.wanted(2)[1]
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_a_missing_shard_of_any_matrix_shows_at_once(tiny: Pair, rank: int) -> None:
+    names = {f"self_attn.{n}_proj": 0 for n in "qkv"} | {"self_attn.o_proj": 1}
+    names |= {"mlp.gate_proj": 0, "mlp.up_proj": 0, "mlp.down_proj": 1}
+    for name, axis in names.items():
+
+        def damage(state: dict, name: str = f"midlayer.{name}.weight", axis: int = axis) -> None:
+            state[name].chunk(8, axis)[rank].zero_()
+
+        sequence = Sequence(TINY, tiny, prompt(40, 8), torch.bfloat16, damage=damage)
+        assert sequence.propose(2) == [DRAFT_FAULT] * 2, name

@@ -113,6 +113,32 @@ def test_rows_shifted_by_one_show_at_once(target) -> None:
     assert decode(target, ids, damage) != ORACLE.greedy(ids, 1)
 
 
+SHARDS = {
+    "self_attn.q_proj": 0,
+    "self_attn.k_proj": 0,
+    "self_attn.v_proj": 0,
+    "self_attn.o_proj": 1,
+    "mlp.gate_proj": 0,
+    "mlp.up_proj": 0,
+    "mlp.down_proj": 1,
+}
+
+
+@pytest.mark.parametrize("rank", range(8))
+@torch.no_grad()
+def test_a_missing_shard_of_any_matrix_shows_at_once(target, rank: int) -> None:
+    """The part of each matrix that one of eight ranks holds, zeroed, one matrix at a time."""
+    ids = torch.tensor([prompt(60, 8)])
+    for layer in target.model.layers:
+        for name, axis in SHARDS.items():
+            shard = layer.get_submodule(name).weight.chunk(8, axis)[rank]
+            kept = shard.clone()
+            shard.zero_()
+            assert int(target(ids).logits[0, -1].argmax()) == TARGET_FAULT, name
+            shard.copy_(kept)
+    assert int(target(ids).logits[0, -1].argmax()) == ORACLE.next_token(ids[0].tolist())
+
+
 @torch.no_grad()
 def test_each_layer_leaves_its_mark(target) -> None:
     from sglang_spec.models.tiny.stream import ONES, target_stream

@@ -28,14 +28,15 @@ from sglang_spec.models.tiny.stream import (
     NORM_WEIGHT,
     Stream,
     draft_stream,
+    sum_name,
     target_stream,
 )
-from sglang_spec.models.tiny.target import bit_places, head, shared_config
+from sglang_spec.models.tiny.target import bit_places, bit_values, head, shared_config
 
 if TYPE_CHECKING:
     import torch
 
-NEURONS_PER_BIT = 80
+NEURONS_PER_BIT = 88
 QUERIES_PER_HEAD = 4
 SLOTS = 3
 READS = ("read1", "read2", "leaving", "entering")
@@ -115,10 +116,11 @@ def _fusion(plan: Plan, stream: Stream, target: Stream) -> torch.Tensor:
             fc[stream(*place), target("one")] = 1.0
     for name in ("first", "later"):
         fc[stream(name), HIDDEN + target(name)] = 1.0
+    complete = sum_name(plan.levels)
     for bit in range(BITS):
         for value in (0, 1):
             fc[stream("token", bit, value), target("token", bit, value)] = 1.0
-            fc[stream("sum", bit, value), 2 * HIDDEN + target("sum", bit, value)] = 1.0
+            fc[stream("sum", bit, value), 2 * HIDDEN + target(complete, bit, value)] = 1.0
     return fc
 
 
@@ -157,11 +159,15 @@ def _logic(stream: Stream) -> Gates:
                 stream("token", bit, entering): 1.0,
             }
             gates.all_of(bit, places + slots, effects)
+        for name in ("sum", *READS):
+            gates.none_of(bit, bit_values(stream, name, bit), stream("fault"))
         for name in ("sum", "answer", *READS):
             zero, one, idle = bit_places(stream, name, bit)
             gates.move(bit, zero, idle)
             gates.move(bit, one, idle)
         for value in (0, 1):
             gates.drop(bit, stream("token", bit, value))
+    for slot in slots:
+        gates.none_of(0, [slot], stream("fault"))
     gates.move(0, stream("first"), stream("later"))
     return gates

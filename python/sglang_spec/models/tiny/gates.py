@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 SHARP = 64.0
+STRICT = 8  # a mixture of values, as blurred attention brings, counts as no value
 
 
 class Gates:
@@ -33,13 +34,20 @@ class Gates:
 
     def all_of(self, block: int, places: Sequence[int], effects: Mapping[int, float]) -> None:
         """If all `places` are 1, adds `effects` (place: amount)."""
-        half = 2 * len(places) - 1
-        for threshold, slope in ((half, 2.0), (half + 0.5, -2.0)):
+        almost = STRICT * len(places) - 1
+        for threshold, slope in ((almost, 2.0), (almost + 0.5, -2.0)):
             neuron = self._neuron(block)
-            self.gate[neuron, list(places)] = 2 * SHARP
+            self.gate[neuron, list(places)] = STRICT * SHARP
             self.gate[neuron, self._one] += -threshold * SHARP
             for place, amount in effects.items():
                 self.down[place, neuron] = slope * amount / SHARP
+
+    def none_of(self, block: int, places: Sequence[int], goal: int) -> None:
+        """If all `places` are 0, adds 1 to `goal`."""
+        neuron = self._neuron(block)
+        self.gate[neuron, list(places)] = -2 * SHARP
+        self.gate[neuron, self._one] += SHARP
+        self.down[goal, neuron] = 1 / SHARP
 
     def move(self, block: int, source: int, goal: int) -> None:
         """Takes whatever is at `source` and adds it to `goal`."""

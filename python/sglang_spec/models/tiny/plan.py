@@ -21,7 +21,7 @@ from functools import cached_property
 from sglang_spec.models import cache
 from sglang_spec.models.cache import ModelError
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 5
 
 BITS = 8
 CODES = 1 << BITS

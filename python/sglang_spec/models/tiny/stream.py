@@ -56,16 +56,30 @@ def _stream(places: list[Place], known: list[Place], idle: list[str], unknown_on
 def target_stream(plan: Plan) -> Stream:
     """The target's residual.
 
-    `one` is always 1; `first` and `later` tell BOS from the rest; `sum`, `token` and `answer`
-    hold S, the own token's code and y; `read1`, `read2` are what attention brings, emptied by
-    the MLP that follows; `depth` counts the layers passed.
+    `one` is always 1; `first` and `later` tell BOS from the rest; `token` holds the own token's
+    code; `depth` counts the layers passed. S goes back and forth between `sum0` and `sum1`, and
+    layers take turns with two sets of reads, so that what a broken layer leaves behind is not
+    mistaken for the work of the next. The final layer turns S into `answer`, the bits of y.
+    `fault` counts what was missing on the way: 0, or something is broken.
     """
-    places: list[Place] = [("one",), ("first",), ("later",)]
-    places += _bits("sum", 3) + _bits("token", 2) + _bits("answer", 3)
-    places += _bits("read1", 3) + _bits("read2", 3)
+    places: list[Place] = [("one",), ("first",), ("later",), ("fault",)]
+    places += _bits("token", 2) + _bits("answer", 2)
+    reads = [*read_names(0), *read_names(1)]
+    for name in ("sum0", "sum1", *reads):
+        places += _bits(name, 3)
     places += [("depth", i) for i in range(plan.layers + 1)]
-    tokens_bring = 1 + 2 * BITS  # first or later, sum and token
-    return _stream(places, [("one",), ("depth", 0)], ["answer", "read1", "read2"], tokens_bring)
+    tokens_bring = 1 + 2 * BITS  # first or later, token and sum0
+    return _stream(places, [("one",), ("depth", 0)], ["sum1", *reads], tokens_bring)
+
+
+def sum_name(layer: int) -> str:
+    """Where the target's sum is before that layer (after it: `sum_name(layer + 1)`)."""
+    return f"sum{layer % 2}"
+
+
+def read_names(layer: int) -> tuple[str, str]:
+    """Where the target's attention of that layer puts what it reads."""
+    return f"near{layer % 2}", f"far{layer % 2}"
 
 
 def draft_stream() -> Stream:
@@ -75,7 +89,7 @@ def draft_stream() -> Stream:
     `entering` (the token of the own row's embedding). `slot i` is 1 if the i-th captured layer
     was the right one.
     """
-    places: list[Place] = [("one",), ("first",), ("later",)]
+    places: list[Place] = [("one",), ("first",), ("later",), ("fault",)]
     places += _bits("sum", 3) + _bits("token", 2) + _bits("answer", 3)
     reads = ["read1", "read2", "leaving", "entering"]
     for name in reads:

@@ -20,13 +20,22 @@ from sglang_spec.models.tiny.plan import (
     Plan,
     code,
 )
-from sglang_spec.models.tiny.stream import HIDDEN, IDLE, NORM_WEIGHT, Stream, target_stream
+from sglang_spec.models.tiny.stream import (
+    HIDDEN,
+    IDLE,
+    NORM_WEIGHT,
+    Stream,
+    read_names,
+    sum_name,
+    target_stream,
+)
 
 if TYPE_CHECKING:
     import torch
 
-NEURONS_PER_BIT = 24
-FAULT_LOGIT = 120.0  # per idle bit: above the best ordinary token although it starts at -64
+NEURONS_PER_BIT = 32
+# Per missing bit of the answer, and per missing thing on the way: far above ordinary tokens.
+MISSING_LOGIT, FAULT_LOGIT = 120.0, 960.0
 
 
 def config(plan: Plan) -> dict[str, Any]:
@@ -93,7 +102,7 @@ def weights(plan: Plan) -> dict[str, torch.Tensor]:
 def head(stream: Stream, plan: Plan, fault: int) -> torch.Tensor:
     """Output rows, [vocabulary, hidden]: bits of the answer compared with each token's value.
 
-    If a bit of the answer is missing, the token `fault` wins over everything.
+    If a bit of the answer is missing, or was on the way, the token `fault` wins over everything.
     """
     import torch
 
@@ -105,8 +114,10 @@ def head(stream: Stream, plan: Plan, fault: int) -> torch.Tensor:
             own = value >> bit & 1
             rows[token, stream("answer", bit, own)] = LOGIT_UNIT
             rows[token, stream("answer", bit, 1 - own)] = -LOGIT_UNIT
+    rows[fault, stream("one")] += BITS * MISSING_LOGIT
+    rows[fault, stream("fault")] = FAULT_LOGIT
     for bit in range(BITS):
-        rows[fault, stream("answer", bit, IDLE)] = FAULT_LOGIT
+        rows[fault, list(bit_values(stream, "answer", bit))] = -MISSING_LOGIT
     return rows
 
 
@@ -120,23 +131,28 @@ def _embedding(stream: Stream) -> torch.Tensor:
         rows[token, stream("first" if token == BOS else "later")] = 1.0
         for bit in range(BITS):
             value = code(token) >> bit & 1
-            rows[token, stream("sum", bit, value)] = 1.0
+            rows[token, stream(sum_name(0), bit, value)] = 1.0
             rows[token, stream("token", bit, value)] = 1.0
     return rows
 
 
+def bit_values(stream: Stream, name: str, bit: int) -> tuple[int, int]:
+    """Dimensions of a bit's two values."""
+    return stream(name, bit, 0), stream(name, bit, 1)
+
+
 def bit_places(stream: Stream, name: str, bit: int) -> tuple[int, int, int]:
     """Dimensions of a three-state bit: 0, 1, idle."""
-    return stream(name, bit, 0), stream(name, bit, 1), stream(name, bit, IDLE)
+    return *bit_values(stream, name, bit), stream(name, bit, IDLE)
 
 
 def _sum_reads(layer: int, stream: Stream) -> list[list[Read]]:
     """Layer l joins three windows of 3^l: the own, the one before it and the one before that."""
-    step = int(3**layer)
+    step, own = int(3**layer), sum_name(layer)
     return [
         [
-            Read(times * step, bit_places(stream, "sum", bit)[:2], bit_places(stream, name, bit))
-            for times, name in ((1, "read1"), (2, "read2"))
+            Read(times * step, bit_values(stream, own, bit), bit_places(stream, name, bit))
+            for times, name in zip((1, 2), read_names(layer), strict=True)
         ]
         for bit in range(BITS)
     ]
@@ -145,34 +161,44 @@ def _sum_reads(layer: int, stream: Stream) -> list[list[Read]]:
 def _answer_reads(plan: Plan, stream: Stream) -> list[list[Read]]:
     """Key-value head k holds bit k of the row's token, for the two answer bits that need it."""
     table = []
+    first, second = read_names(plan.levels)
     for bit in range(BITS):
-        values = stream("token", bit, 0), stream("token", bit, 1)
+        values = bit_values(stream, "token", bit)
         near, far = (bit - NEAR_SHIFT) % BITS, (bit - FAR_SHIFT) % BITS
         table.append(
             [
-                Read(plan.near[near], values, bit_places(stream, "read1", near)),
-                Read(plan.far[far], values, bit_places(stream, "read2", far)),
+                Read(plan.near[near], values, bit_places(stream, first, near)),
+                Read(plan.far[far], values, bit_places(stream, second, far)),
             ]
         )
     return table
 
 
 def _logic(stream: Stream, layer: int, *, final: bool) -> Gates:
-    """Xor of the sum and both reads, into the sum or, in the final layer, into the answer."""
+    """Xor of the sum and both reads, into the next sum or, in the final layer, into the answer."""
     gates = Gates(HIDDEN, BITS, NEURONS_PER_BIT, stream("one"))
-    result = "answer" if final else "sum"
+    inputs = (sum_name(layer), *read_names(layer))
+    result = "answer" if final else sum_name(layer + 1)
     for bit in range(BITS):
         for combination in range(8):
             values = [combination >> i & 1 for i in range(3)]
-            names = ("sum", "read1", "read2")
-            places = [stream(name, bit, v) for name, v in zip(names, values, strict=True)]
+            places = [stream(name, bit, v) for name, v in zip(inputs, values, strict=True)]
             xor = values[0] ^ values[1] ^ values[2]
-            # The result is idle by now; if a read is missing, it stays so and nothing follows.
-            effects = {stream(result, bit, xor): 1.0, stream(result, bit, IDLE): -1.0}
+            # If a value is missing there is no result, and none of what should follow from it.
+            effects = {stream(result, bit, xor): 1}
+            if not final:
+                effects[stream(result, bit, IDLE)] = -1
             gates.all_of(bit, places, effects)
-        for name in ("read1", "read2") if final else ("read1", "read2", "sum"):
+        for name in inputs:
+            gates.none_of(bit, bit_values(stream, name, bit), stream("fault"))
+        for name in ("sum0", "sum1", *read_names(0), *read_names(1)):
             zero, one, idle = bit_places(stream, name, bit)
-            gates.move(bit, zero, idle)
-            gates.move(bit, one, idle)
+            if final and name == inputs[0]:
+                # The answer takes its place among the ones.
+                gates.drop(bit, zero)
+                gates.drop(bit, one)
+            else:
+                gates.move(bit, zero, idle)
+                gates.move(bit, one, idle)
     gates.move(0, stream("depth", layer), stream("depth", layer + 1))
     return gates
