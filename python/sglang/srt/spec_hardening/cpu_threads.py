@@ -43,9 +43,7 @@ def share_of_cores(nodes: Sequence[Sequence[int]], rank: int, ranks: int) -> tup
     place, members, cores = rank - first, beyond - first, nodes[node]
     if members >= len(cores):
         return (cores[place * len(cores) // members],)
-    return tuple(
-        cores[place * len(cores) // members : (place + 1) * len(cores) // members]
-    )
+    return tuple(cores[place * len(cores) // members : (place + 1) * len(cores) // members])
 
 
 def bind(cpu_ids_by_node: Sequence[str], rank: int, ranks: int) -> str:
