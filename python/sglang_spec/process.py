@@ -80,7 +80,11 @@ class Child(Protocol):
 
 
 def stop(child: Child, grace: float = 10.0) -> None:
-    """End `child` and everything it started: SIGTERM, then SIGKILL after `grace` seconds."""
+    """End `child` and everything it started: SIGTERM, then SIGKILL after `grace` seconds.
+
+    What outlives `child` gets a moment to end by itself: Python's resource tracker unlinks shared
+    memory once its clients are gone.
+    """
     family = tree(child.pid)
     if child.poll() is None:
         child.terminate()
@@ -88,6 +92,7 @@ def stop(child: Child, grace: float = 10.0) -> None:
             child.wait(grace)
         except subprocess.TimeoutExpired:
             pass
+    psutil.wait_procs(family, timeout=0.5)
     for process in {*family, *session_members(child.pid)}:
         try:
             process.kill()

@@ -1,0 +1,106 @@
+"""A server over two ranks that is killed leaves no process, no shared memory and no port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+from kit.servers import ServerPool
+from kit.traces import NOTHING, Traces
+from sglang_spec import process
+from sglang_spec.client import Client
+from sglang_spec.models import Pair
+from sglang_spec.server import Launch, Server, Speculation
+
+PROMPT = [0, *range(70, 110)]
+
+
+def wait(what: str, condition: Callable[[], bool], timeout: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {timeout:.0f} s"
+        time.sleep(0.05)
+
+
+def log_of(server: Server) -> str:
+    return server.log.read_text(errors="replace") if server.log.exists() else ""
+
+
+def has_workers(server: Server) -> None:
+    wait("worker", lambda: len(process.session_members(server.pid)) > 1)
+
+
+def logged(text: str) -> Callable[[Server], None]:
+    """Wait until both ranks have logged a line that matches."""
+
+    def reached(server: Server) -> None:
+        def both() -> bool:
+            return all(re.search(f"TP{rank}\\] .*{text}", log_of(server)) for rank in range(2))
+
+        wait(f"{text!r} of both ranks in {server.log}", both)
+
+    return reached
+
+
+def decodes(server: Server) -> None:
+    """Return in the middle of a long answer."""
+    server.wait_ready()
+
+    def ask() -> None:
+        client = Client(server.url)
+        try:
+            client.generate(PROMPT, 2000, ignore_eos=True)
+        except httpx.HTTPError:
+            pass  # that is what the kill does to it
+        finally:
+            client.close()
+
+    threading.Thread(target=ask, daemon=True).start()
+    wait("decode batch", lambda: "Decode batch" in log_of(server))
+
+
+STAGES: dict[str, Callable[[Server], None]] = {
+    "workers exist": has_workers,
+    "groups are being made": logged("Init parallel begin"),
+    "weights are being loaded": logged("Load weight begin"),
+    "the cache is there": logged("KV Cache is allocated"),
+    "it decodes": decodes,
+}
+
+
+def over_two_ranks(tiny: Pair) -> Launch:
+    arguments = ("--tp-size", "2", "--decode-log-interval", "1")
+    return Launch(tiny.target, Speculation(tiny.draft), arguments=arguments)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_nothing_is_left_behind(servers: ServerPool, tiny: Pair, stage: str) -> None:
+    server = servers.start(over_two_ranks(tiny), "killed")
+    try:
+        STAGES[stage](server)
+        traces = Traces.of(server.pid)
+        assert len(traces.pids) > 1
+        os.kill(server.pid, signal.SIGKILL)
+        assert traces.left_after(15) == NOTHING
+        assert Traces.of(server.pid) == NOTHING
+    finally:
+        server.stop()
+
+
+def test_a_stopped_server_leaves_no_shared_memory(servers: ServerPool, tiny: Pair) -> None:
+    """SIGTERM is what every supervisor sends; upstream leaves 25 MB a time."""
+    server = servers.start(over_two_ranks(tiny), "stopped")
+    try:
+        server.wait_ready()
+        traces = Traces.of(server.pid)
+        assert traces.segments and server.port in traces.ports
+        os.kill(server.pid, signal.SIGTERM)
+        assert traces.left_after(30) == NOTHING
+    finally:
+        server.stop()

@@ -1,0 +1,101 @@
+"""`sglang.launch_server` whose ranks can be made faulty while it serves: a program for tests only.
+
+The file named by `SPEC_TEST_FAULT` says what is wrong from the next step on: nothing while it is
+empty, else `KIND RANK`. Change it only while no request runs, so that all ranks see the same.
+
+    target-shard R   rank R computes with the attention output shard of its neighbour
+    draft-shard -    the draft's ranks hold each other's shards, those of the target do not
+    accept R         rank R accepts one draft less than the others
+
+Runs under both start methods: a forked rank inherits what is replaced here, a spawned one imports
+this file as its main module.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
+
+VARIABLE = "SPEC_TEST_FAULT"
+
+
+class Faults:
+    """The fault that is planted in this rank at the moment."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.rank = 0
+        self._undo: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+
+    def refresh(self, worker: Any) -> None:
+        """Read the file; take the old fault out and plant the new one."""
+        said = Path(os.environ[VARIABLE]).read_text().split()
+        kind, rank = (said[0], said[1]) if said else ("", "0")
+        if (kind, rank) == (self.kind, str(self.rank)):
+            return
+        for parameter, whole in self._undo:
+            parameter.data.copy_(whole)
+        self._undo.clear()
+        self.kind, self.rank = kind, int(rank) if rank.isdigit() else 0
+        target = worker.target_worker.model_runner.model
+        draft = worker.draft_worker.draft_runner.model
+        if kind == "target-shard":
+            for name, parameter in target.named_parameters():
+                if "o_proj" in name:
+                    self._rotate(parameter, only=self.rank)
+        elif kind == "draft-shard":
+            shared = {parameter.data_ptr() for parameter in target.parameters()}
+            for parameter in draft.parameters():
+                if parameter.data_ptr() not in shared:
+                    self._rotate(parameter, only=None)
+
+    def _rotate(self, parameter: torch.nn.Parameter, only: int | None) -> None:
+        """Give rank `only`, or every rank, the shard of the next rank."""
+        from sglang.srt.distributed import get_tp_group
+
+        group = get_tp_group()
+        shards = [torch.empty_like(parameter.data) for _ in range(group.world_size)]
+        torch.distributed.all_gather(shards, parameter.data, group=group.cpu_group)
+        if only in (None, group.rank_in_group):
+            self._undo.append((parameter, parameter.data.clone()))
+            parameter.data.copy_(shards[(group.rank_in_group + 1) % group.world_size])
+
+
+FAULTS = Faults()
+
+
+def forward_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        FAULTS.refresh(self)
+        return plain(self, *args, **kwargs)
+
+    return forward
+
+
+def sample_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def sample(*args: Any, **kwargs: Any) -> Any:
+        from sglang.srt.distributed import get_tp_group
+
+        predict, accept_lens, accept_index = plain(*args, **kwargs)
+        if FAULTS.kind == "accept" and get_tp_group().rank_in_group == FAULTS.rank:
+            accept_lens = (accept_lens - 1).clamp(min=1)
+        return predict, accept_lens, accept_index
+
+    return sample
+
+
+if VARIABLE in os.environ:
+    worker_class = eagle_worker_v2.EAGLEWorkerV2
+    worker_class.forward_batch_generation = forward_with_faults(
+        worker_class.forward_batch_generation
+    )
+    eagle_worker_common.eagle_sample = sample_with_faults(eagle_worker_common.eagle_sample)
+
+if __name__ == "__main__":
+    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
