@@ -146,6 +146,15 @@ def _export(layout: Layout, options: argparse.Namespace) -> Outcome:
     return Outcome(data, "\n".join(lines) or "patches/ holds this already")
 
 
+def _refresh(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .refresh import refresh
+
+    done = refresh(layout)
+    lines = [f"moved {slug}" for slug in done.moved]
+    lines += [f"moved {slug}; its context had changed: read it again" for slug in done.loose]
+    return Outcome(done._asdict(), "\n".join(lines) or "every patch applies exactly already")
+
+
 def _export_upstream(layout: Layout, options: argparse.Namespace) -> Outcome:
     from .upstream import export_upstream, mails_data, mails_text, prepare
 
@@ -236,6 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("git", help="run git on the vendored tree, e.g. `git log`, `git rebase -i`")
     _header_options(add("new", _new, "commit the edits in the tree as a new patch"))
     _header_options(add("amend", _amend, "fold the edits into a patch, or change its header"))
+    add("refresh", _refresh, "re-anchor patches whose neighbours moved, as after a merge")
     one = add("export", _export, "write the commits to patches/, or mails for upstream")
     one.add_argument("--upstream", type=Path, metavar="DIR", help="write mails for upstream there")
     one.add_argument("--stacked", action="store_true", help="mails that apply one after another")
