@@ -70,7 +70,7 @@ def _read_both(
         if folder is None:
             _refuse_path(role, model, findings)
             continue
-        checkpoint = read_config(folder, findings)
+        checkpoint = read_config(folder, findings, settings.overrides)
         if checkpoint is not None:
             found.append(checkpoint)
     return (found[0], found[1]) if len(found) == 2 else None
@@ -102,7 +102,7 @@ def _check(
     slots = _slots(target, draft, family, ids, settings, findings)
     count = _count(draft, ids, findings)
     if settings.check_weights:
-        _check_weights(target, draft, count, findings)
+        _check_weights(draft, Path(settings.draft_weights or draft.folder), count, findings)
     return slots if not findings.problems else ()
 
 
@@ -222,8 +222,8 @@ def _check_rejection(draft: Checkpoint, settings: Settings, findings: Findings) 
         )
 
 
-def _check_weights(target: Checkpoint, draft: Checkpoint, count: int, findings: Findings) -> None:
-    tensors = read_tensors(draft.folder, findings)
+def _check_weights(draft: Checkpoint, folder: Path, count: int, findings: Findings) -> None:
+    tensors = read_tensors(folder, findings)
     if tensors is None or findings.has("hidden-size", "vocab-size", "draft-vocab-size"):
         return  # every shape below would be refused for the same reason again
     vocab = draft.integer("vocab_size")
@@ -239,7 +239,7 @@ def _check_weights(target: Checkpoint, draft: Checkpoint, count: int, findings: 
         )
         return
     quantized = is_quantized(draft)
-    found = check_tensors(tensors, layout, quantized, draft.folder, findings)
+    found = check_tensors(tensors, layout, quantized, folder, findings)
     _check_fc(found.get("fc.weight"), sizes, draft, findings)
     if vocab is not None and sizes.draft_vocab is not None:
         check_maps(found, draft, vocab, sizes.draft_vocab, findings)

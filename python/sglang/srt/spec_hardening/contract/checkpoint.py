@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ class Checkpoint:
         return self.integer("num_hidden_layers", "num_layers", "n_layer")
 
 
-def read_config(folder: Path, findings: Findings) -> Checkpoint | None:
+def read_config(
+    folder: Path, findings: Findings, overrides: Mapping[str, Any] | None = None
+) -> Checkpoint | None:
     """The folder's config; None after a refusal if there is nothing to go on with."""
     file = folder / "config.json"
     try:
@@ -70,6 +73,7 @@ def read_config(folder: Path, findings: Findings) -> Checkpoint | None:
             "config-unreadable", file, "config.json", config, "it must be a JSON object"
         )
         return None
+    config |= overrides or {}
     architectures = config.get("architectures")
     if not (isinstance(architectures, list) and architectures):
         findings.refuse(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,8 @@ class Settings:
         pp_size: pipeline stages of the target.
         context_length: tokens the server will serve; None means what the target's config says.
         allow_longer_context: SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN is set.
-        quantization: `--quantization` as given, None where the checkpoint decides.
+        quantization: what the draft would inherit: `--quantization` as given, None where the
+            checkpoint decides.
         draft_quantization: `--speculative-draft-model-quantization` as given.
         rejection_sampling: rejection sampling (or block verification, which implies it) is on.
         device: "cpu" widens the heads of a model that does not divide by the TP size.
@@ -23,6 +26,8 @@ class Settings:
         external_models: SGLANG_EXTERNAL_MODEL_PACKAGE is set, so unknown classes may exist.
         pp_partition: SGLANG_PP_LAYER_PARTITION, layers a stage.
         revision, draft_revision: for hub ids.
+        draft_weights: folder of the draft's weights where it is not that of its config.
+        overrides: `--json-model-override-args`, which upstream applies to both configs.
     """
 
     algorithm: str = "EAGLE3"
@@ -39,3 +44,5 @@ class Settings:
     pp_partition: tuple[int, ...] = ()
     revision: str | None = None
     draft_revision: str | None = None
+    draft_weights: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
