@@ -65,6 +65,18 @@ def models(argv: tuple[str, ...]) -> None:
     sys.exit(models_main(list(argv)))
 
 
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def contract(argv: tuple[str, ...]) -> None:
+    """Check that a draft fits its target (`sglang-spec contract --help`)."""
+    from .contract.command import contract as command
+
+    command.main(list(argv), prog_name="sglang-spec contract")
+
+
 def _exit_on_sigterm() -> None:
     """SIGTERM unwinds like Ctrl-C, so that context managers stop the servers they started."""
 

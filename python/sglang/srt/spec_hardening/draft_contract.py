@@ -1,0 +1,127 @@
+"""Runs the draft/target contract on a launch, in the parent, before anything is loaded or spawned.
+
+Called by: `arg_groups/speculative_hook.py`, at the top of the handling of speculative arguments
+(patch `draft-contract`). That runs once for each launch, for servers and for `sgl.Engine` alike,
+and its exceptions end the launch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from sglang.srt.spec_hardening.contract import ContractError, Report, Settings, check_pair
+from sglang.srt.spec_hardening.contract.folder import find_folder, is_hub_id
+
+logger = logging.getLogger(__name__)
+
+MODES = ("enforce", "strict", "report")
+_ALGORITHMS = {"EAGLE": "EAGLE", "NEXTN": "EAGLE", "EAGLE3": "EAGLE3"}
+# Formats that are read from the folder's own safetensors, .bin or .pt files.
+_CHECKPOINTS = ("auto", "safetensors", "pt", "bitsandbytes", "fastsafetensors", "layered")
+
+
+def check_launch(server_args: Any) -> Report | None:
+    """Check the draft of this launch; None where the contract does not apply.
+
+    Args:
+        server_args: the record that is being resolved.
+
+    Raises:
+        ContractError: the draft must not be served with this target.
+    """
+    from sglang.srt.arg_groups.overrides import resolving_view
+
+    cfg = resolving_view(server_args)
+    algorithm = _ALGORITHMS.get((cfg.speculative_algorithm or "").upper())
+    if algorithm is None or cfg.decrypted_config_file or cfg.decrypted_draft_config_file:
+        return None
+    draft = cfg.speculative_draft_model_path
+    if _elsewhere(cfg.model_path) or _elsewhere(draft):
+        logger.info("Draft contract: not checked, the models are not Hugging Face folders")
+        return None
+    began = time.perf_counter()
+    settings = _settings(server_args, cfg, algorithm)
+    report = check_pair(cfg.model_path, draft, settings)
+    _conclude(report, cfg.speculative_contract, time.perf_counter() - began)
+    return report
+
+
+def _elsewhere(model: str | None) -> bool:
+    """Whether a path is a single file or a URL, which other loaders of upstream read."""
+    return model is not None and ("://" in model or os.path.isfile(model))
+
+
+def _settings(server_args: Any, cfg: Any, algorithm: str) -> Settings:
+    from sglang.srt.arg_groups.model_override_base import model_config_of
+    from sglang.srt.arg_groups.overrides import resolved_view
+    from sglang.srt.environ import envs
+    from sglang.srt.runtime_context import attn_tp_size_of
+    from sglang.utils import is_in_ci
+
+    explicit = cfg._speculative_draft_quantization_explicitly_set
+    partition = os.environ.get("SGLANG_PP_LAYER_PARTITION", "")
+    draft_format = cfg.speculative_draft_load_format or cfg.load_format
+    check_weights = draft_format in _CHECKPOINTS
+    return Settings(
+        algorithm=algorithm,
+        tp_size=attn_tp_size_of(resolved_view(server_args)),
+        pp_size=cfg.pp_size,
+        context_length=model_config_of(server_args).context_len,
+        allow_longer_context=(envs.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN.get() or is_in_ci()),
+        # Resolved by now: what was not given has become the target's, "unquant" has become None.
+        quantization=None if explicit else cfg.speculative_draft_model_quantization,
+        rejection_sampling=bool(
+            cfg.speculative_use_rejection_sampling or cfg.speculative_use_block_verification
+        ),
+        device=str(cfg.device),
+        check_weights=check_weights,
+        external_models=bool(envs.SGLANG_EXTERNAL_MODEL_PACKAGE.get()),
+        pp_partition=tuple(int(layers) for layers in partition.split(",") if layers),
+        revision=cfg.revision,
+        draft_revision=cfg.speculative_draft_model_revision,
+        draft_weights=_downloaded(cfg) if check_weights and algorithm == "EAGLE3" else None,
+        overrides=json.loads(cfg.json_model_override_args or "{}"),
+    )
+
+
+def _downloaded(cfg: Any) -> str | None:
+    """The folder of a hub draft's weights, fetched now as the ranks would fetch them later.
+
+    A draft is small beside its target, and only its weights say what it was trained on. None where
+    the draft is a local folder, or is in the cache already.
+    """
+    draft, revision = cfg.speculative_draft_model_path, cfg.speculative_draft_model_revision
+    if draft is None or Path(draft).expanduser().is_dir() or not is_hub_id(draft):
+        return None
+    cached = find_folder(draft, revision)
+    if cached is not None and any(cached.glob("*.safetensors")):
+        return None
+    from sglang.srt.model_loader.weight_utils import download_weights_from_hf
+
+    logger.info("Draft contract: fetching the weights of %s to check them", draft)
+    patterns = ["*.safetensors", "*.safetensors.index.json", "*.bin"]
+    return download_weights_from_hf(draft, cfg.download_dir, patterns, revision)
+
+
+def _conclude(report: Report, mode: str, seconds: float) -> None:
+    report = report.strict() if mode == "strict" else report
+    for note in report.notes:
+        logger.info("Draft contract: %s", note)
+    for warning in report.warnings:
+        logger.warning("Draft contract: %s", warning)
+    if report.accepted:
+        slots = ", ".join(
+            f"slot {slot.slot} takes {slot.takes} (loop index {slot.loop_index})"
+            for slot in report.slots
+        )
+        logger.info("Draft contract: accepted in %.3f s%s%s", seconds, ": " * bool(slots), slots)
+        return
+    if mode == "report":
+        logger.error("Draft contract: %s", report.error_text())
+        return
+    raise ContractError(report)
