@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -88,10 +89,8 @@ def stop(child: Child, grace: float = 10.0) -> None:
     family = tree(child.pid)
     if child.poll() is None:
         child.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             child.wait(grace)
-        except subprocess.TimeoutExpired:
-            pass
     psutil.wait_procs(family, timeout=0.5)
     for process in {*family, *session_members(child.pid)}:
         try:

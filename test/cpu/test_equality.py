@@ -39,9 +39,7 @@ def _prompts() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module", params=["embedded-float32", "tiny-bfloat16"])
-def case(
-    request: pytest.FixtureRequest, servers: ServerPool, embedded: Pair, tiny: Pair
-) -> Case:
+def case(request: pytest.FixtureRequest, servers: ServerPool, embedded: Pair, tiny: Pair) -> Case:
     name, dtype = request.param.split("-")
     pair = {"embedded": embedded, "tiny": tiny}[name]
     speculation = Speculation(pair.draft, NUM_STEPS, 1, NUM_STEPS + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 
 from kit.servers import ServerPool
 from kit.upstream import plain_tree

@@ -1,7 +1,7 @@
 """Which SGLang this is: pin, patch-set hash, and whether the files still are those that were made.
 
-Standard library only. Called by `sglang/version.py`, the engine's first log lines and `/server_info`
-(patch `provenance-at-start`); the stamp it reads is written by `python -m vendoring apply`.
+Standard library only. Called by `sglang/version.py`, the engine's first log lines and
+`/server_info` (patch `provenance-at-start`); `python -m vendoring apply` writes the stamp it reads.
 """
 
 from __future__ import annotations
