@@ -70,9 +70,7 @@ class Zygote:
         )
         self._read()
 
-    def start(
-        self, run: str, argv: Sequence[str], log: Path, env: Mapping[str, str]
-    ) -> Forked:
+    def start(self, run: str, argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Forked:
         """Fork `run` (a module or a FILE.py) with exactly this environment, output to `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         request = {"op": "start", "run": run, "argv": list(argv), "env": dict(env)}
