@@ -1,0 +1,52 @@
+"""The pulse of decoding: which part of a cycle a rank is in, how long a verify has been out.
+
+A verify is out from its launch until its accept counts are on the CPU and were handled; on a GPU
+the call that launches it returns long before, so the launching call says nothing. Written into
+the rank's record without locks; `health` reads it in the parent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from . import construction, faults, stages
+from .record import Status
+
+
+def enter(stage: str) -> None:
+    """The rank begins `stage` of a cycle (prefill, draft, verify, draft_extend)."""
+    rank = construction.here()
+    if rank is not None and rank.status == Status.READY:
+        rank.stage = stages.INDEX[stage]
+    faults.hit(stage)
+
+
+def launched(batch: Any) -> None:
+    """A decode cycle begins; its result is not known yet. Idle batches have none."""
+    rank = construction.here()
+    if rank is not None and not batch.forward_mode.is_idle():
+        rank.launched += 1
+        if not rank.pending_since:
+            rank.pending_since = time.monotonic()
+
+
+def completed() -> None:
+    """The accept counts of the oldest cycle that was out are on the CPU."""
+    rank = construction.here()
+    if rank is not None:
+        rank.completed += 1
+        now = time.monotonic()
+        rank.last_decode = now
+        rank.pending_since = now if rank.launched > rank.completed else 0.0
+
+
+def damage_verify(result: Any) -> None:
+    """Where a test wants the output of a verify damaged: accept lengths (shape), logits (nan)."""
+    faults.damage_fields("verify", result, "accept_lens")
+    faults.damage_fields("verify", result.logits_output, "next_token_logits")
+
+
+def damage_draft_extend(result: Any) -> None:
+    """Where a test wants the output of a draft-extend damaged: what the next draft starts from."""
+    faults.damage_fields("draft_extend", result.next_draft_input, "hidden_states")

@@ -1,0 +1,212 @@
+"""One run of a server or an Engine with a fault injected, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from sglang_spec import host, process
+from sglang_spec.models import Pair
+from sglang_spec.server import Launch, Server, Speculation, cpu_arguments
+
+from .preloaded import Zygote
+from .servers import LOGS, spawner
+
+PROGRAM = str(Path(__file__).with_name("engine_program.py"))
+# Every path that says "I am well" to somebody.
+PROBES = ("/health", "/health_generate", "/ready")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run with a fault came to.
+
+    `code` is the exit code (None: it was still running and was stopped by the test), `line` the
+    final line of the log or the text of the exception, `seconds` from the start to the end or to
+    the first 503, `greens` the probes that said 200, `left` what outlived it.
+    """
+
+    code: int | None
+    line: str
+    seconds: float
+    greens: tuple[str, ...] = ()
+    reds: tuple[str, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+    left: tuple[str, ...] = ()
+    log: Path = Path()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A launch with a fault. `tp` ranks; `serve` > 0 also sends requests once it is up."""
+
+    fault: str
+    tp: int = 1
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tokens: int = 16
+
+    def full_environment(self) -> dict[str, str]:
+        own = {
+            "SGLANG_TEST_MODE": "1",
+            "SGLANG_SPEC_FAULT": self.fault,
+            "SGLANG_SPEC_STAGE_TIMEOUT": "25",
+            **({"SGLANG_CPU_OMP_THREADS_BIND": "0|1"} if self.tp > 1 else {}),
+        }
+        return {**own, **self.environment}
+
+
+_count = 0
+
+
+def _log(kind: str, plan: Plan) -> Path:
+    global _count
+    _count += 1
+    name = plan.fault.replace(":", "-") or "none"
+    return LOGS / f"fault-{os.getpid()}-{_count}-{kind}-tp{plan.tp}-{name}.log"
+
+
+def run_server(zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120.0) -> Outcome:
+    """Start it, probe it all the while, and once it is up ask it to decode."""
+    launch = Launch(
+        pair.target,
+        Speculation(pair.draft),
+        arguments=("--tp-size", str(plan.tp), "--skip-server-warmup", *plan.arguments),
+        environment=plan.full_environment(),
+    )
+    before = _litter()
+    log = _log("http", plan)
+    server = Server(launch, log, spawn=spawner(zygote))
+    begun = time.monotonic()
+    greens: list[str] = []
+    reds: list[str] = []
+    asked = False
+    try:
+        with httpx.Client(base_url=server.url, timeout=3) as http:
+            while server.returncode is None and time.monotonic() < begun + limit:
+                for path in PROBES:
+                    _probe(http, path, greens, reds)
+                if greens and not asked:
+                    asked = True
+                    _ask(http, plan.tokens)
+                    greens_at_request = len(greens)
+                if asked and reds and len(greens) == greens_at_request:
+                    break
+                time.sleep(0.2)
+        seconds = time.monotonic() - begun
+        code = server.returncode
+        family = [p.pid for p in process.session_members(server.pid)]
+    finally:
+        server.stop()
+    left = _left(family, server.port, before) if code is not None else ()
+    return Outcome(code, last_line(log), seconds, tuple(greens), tuple(reds), left=left, log=log)
+
+
+def run_engine(
+    zygote: Zygote, pair: Pair, plan: Plan, limit: float = 120.0, **options: Any
+) -> Outcome:
+    """The same for a program that makes an Engine; `options` are those of `engine_program`."""
+    flags = cpu_arguments() if host.device() == "cpu" else []
+    engine = {
+        "model_path": str(pair.target),
+        "dtype": "bfloat16",
+        "tp_size": plan.tp,
+        "speculative_algorithm": "EAGLE3",
+        "speculative_draft_model_path": str(pair.draft),
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 4,
+        **_as_arguments([*flags, *plan.arguments]),
+    }
+    request = {"engine": engine, "generate": plan.tokens, **options}
+    before = _litter()
+    log = _log("engine", plan)
+    begun = time.monotonic()
+    environment = {**host.engine_environment(1), **plan.full_environment()}
+    child = zygote.start(PROGRAM, [json.dumps(request)], log, environment)
+    try:
+        code: int | None = child.wait(limit)
+    except subprocess.TimeoutExpired:
+        code = None
+    seconds = time.monotonic() - begun
+    family = [p.pid for p in process.session_members(child.pid)]
+    process.stop(child)
+    events = [json.loads(line) for line in log.read_text().splitlines() if line[:9] == '{"event":']
+    raised = [event for event in events if event["event"] == "raised"]
+    line = raised[0]["text"] if raised else last_line(log)
+    left = _left(family, None, before) if code is not None else ()
+    return Outcome(code, line, seconds, events=tuple(events), left=left, log=log)
+
+
+def last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _as_arguments(flags: list[str]) -> dict[str, Any]:
+    """`--some-flag 3` as Engine arguments."""
+    found: dict[str, Any] = {}
+    name = ""
+    for flag in flags:
+        if flag.startswith("--"):
+            name = flag[2:].replace("-", "_")
+            found[name] = True
+        else:
+            found[name] = json.loads(flag) if flag.replace(".", "", 1).isdigit() else flag
+    return found
+
+
+def _probe(http: httpx.Client, path: str, greens: list[str], reds: list[str]) -> None:
+    try:
+        reply = http.get(path)
+    except httpx.HTTPError:
+        return  # not listening yet, or no more
+    (greens if reply.status_code == 200 else reds).append(f"{path} {reply.text[:200]}")
+
+
+def _ask(http: httpx.Client, tokens: int) -> None:
+    sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
+    try:
+        http.post("/generate", json={"input_ids": [1, 5, 6, 7], "sampling_params": sampling})
+    except httpx.HTTPError:
+        return  # it died over it, or hangs: the loop above says which
+
+
+def _litter() -> set[str]:
+    """Names of SGLang's shared memory segments."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("sglang_", "sgl_shm_"))}
+
+
+def _left(pids: list[int], port: int | None, before: set[str]) -> tuple[str, ...]:
+    """Processes, ports and shared memory that outlive a run (some seconds are given)."""
+    left = [f"process {pid}" for pid in process.wait_until_gone(pids, 10)]
+    if port is not None and any(
+        connection.laddr.port == port
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ):
+        left.append(f"port {port}")
+    left += [f"/dev/shm/{name}" for name in sorted(_litter() - before - _mapped())]
+    return tuple(left)
+
+
+def _mapped() -> set[str]:
+    """Names of segments that a process still maps: another test's servers."""
+    found = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            text = maps.read_text()
+        except OSError:
+            continue
+        found |= {
+            line.rpartition("/dev/shm/")[2] for line in text.splitlines() if "/dev/shm/" in line
+        }
+    return found
