@@ -6,6 +6,9 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
     target-shard R   rank R computes with the attention output shard of its neighbour
     draft-shard -    the draft's ranks hold each other's shards, those of the target do not
     accept R         rank R accepts one draft less than the others
+    hot -            verify samples at a temperature that is two fifths too high
+    argmax -         verify ignores the sampling parameters, as upstream does on a CPU
+    late -           verify draws with the position after the right one
 
 Runs under both start methods: a forked rank inherits what is replaced here, a spawned one imports
 this file as its main module.
@@ -13,6 +16,7 @@ this file as its main module.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import runpy
 from collections.abc import Callable
@@ -20,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sglang.srt.spec_hardening import target_sampling
 from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_FAULT"
@@ -90,12 +95,26 @@ def sample_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     return sample
 
 
+def draw_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor:
+        if FAULTS.kind == "hot":
+            info = dataclasses.replace(info, temperatures=info.temperatures * 1.4)
+        if FAULTS.kind == "late":
+            positions = positions + 1
+        if FAULTS.kind == "argmax":
+            return logits.argmax(dim=-1)
+        return plain(logits, info, positions)
+
+    return draw
+
+
 if VARIABLE in os.environ:
     worker_class = eagle_worker_v2.EAGLEWorkerV2
     worker_class.forward_batch_generation = forward_with_faults(
         worker_class.forward_batch_generation
     )
     eagle_worker_common.eagle_sample = sample_with_faults(eagle_worker_common.eagle_sample)
+    target_sampling.draw = draw_with_faults(target_sampling.draw)
 
 if __name__ == "__main__":
     runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
