@@ -1,35 +1,51 @@
 """Where two greedy answers part, and whether a tie of the logits explains it.
 
-In float32 the answers must be equal. bfloat16 has 8 bits of mantissa, so the two largest of
-49,152 logits are now and then the same number; verify (several rows at once) and decode (one row)
-then may pick different ones. A difference counts as a tie only if it is shown to be one.
+In float32 the answers must be equal. bfloat16 keeps 8 bits of a number, so logits between 16 and 32
+lie on a grid of 0.125, and the two largest of 49,152 are now and then the same point of it or
+neighbours; verify (several rows at once) and decode (one row) round differently on the way there
+and may then pick different tokens. A difference counts as a tie only where it is measured: in both
+servers the two tokens' logits are at most one grid step apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..client import Client
+
+# Among this many largest logits two neighbours of the grid practically always occur.
+CANDIDATES = 20
+# Log-probabilities are float32 sums of grid points and one constant.
+ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
 class Difference:
     """The first position where the answers to one prompt part.
 
-    `margin` is the gap between the two tokens' log-probabilities in the plain decode; 0.0 is an
-    exact tie of the bfloat16 logits.
+    `base_gap` is how far the plain decode has its own token above the other one, `spec_gap` the
+    same in the verify of the speculating server, both in units of log-probability, which are those
+    of the logits. `step` is the distance of neighbouring bfloat16 logits there.
     """
 
     prompt: int
     position: int
     base_token: int
     spec_token: int
-    margin: float
+    base_gap: float
+    spec_gap: float
+    step: float
 
     @property
     def tie(self) -> bool:
-        return self.margin == 0.0
+        """At most one step of bfloat16 apart, in both servers."""
+        return max(self.base_gap, self.spec_gap) <= self.step + ROUNDING
+
+    @property
+    def exact_tie(self) -> bool:
+        """The very same bfloat16 number in one of the two servers."""
+        return min(self.base_gap, self.spec_gap) <= ROUNDING
 
 
 def first_difference(base: Sequence[int], spec: Sequence[int]) -> int | None:
@@ -42,27 +58,55 @@ def first_difference(base: Sequence[int], spec: Sequence[int]) -> int | None:
 
 def explain(
     base: Client,
+    spec: Client,
     prompt: int,
     prompt_ids: Sequence[int],
-    answer: Sequence[int],
     position: int,
-    spec_token: int,
+    tokens: tuple[int, int],
 ) -> Difference:
-    """Decode again without speculation, with log-probabilities, and measure the gap.
+    """Decode again up to `position` on both servers, with log-probabilities, and measure.
+
+    Args:
+        tokens: the plain server's token at `position`, and the speculating server's.
+
+    Raises:
+        RuntimeError: a server does not repeat its own answer, so nothing can be said of it.
+    """
+    base_token, spec_token = tokens
+    plain = _logprobs(base, prompt_ids, position, base_token)
+    fast = _logprobs(spec, prompt_ids, position, spec_token)
+    absent = float("-inf")
+    return Difference(
+        prompt=prompt,
+        position=position,
+        base_token=base_token,
+        spec_token=spec_token,
+        base_gap=plain[base_token] - plain.get(spec_token, absent),
+        spec_gap=fast[spec_token] - fast.get(base_token, absent),
+        step=max(grid_step(plain.values()), grid_step(fast.values())),
+    )
+
+
+def grid_step(logprobs: Iterable[float]) -> float:
+    """The smallest gap between unequal values: one step of their grid, or a little more."""
+    ordered = sorted(logprobs)
+    gaps = (high - low for low, high in zip(ordered, ordered[1:], strict=False))
+    return min((gap for gap in gaps if gap > ROUNDING), default=0.0)
+
+
+def _logprobs(
+    client: Client, prompt_ids: Sequence[int], position: int, token: int
+) -> dict[int, float]:
+    """Log-probabilities of the likeliest tokens at `position` of the greedy answer.
 
     The decode is repeated from the start on an empty prefix cache, not teacher-forced: a prefill
     of other width is a different matrix product and rounds differently.
     """
-    base.flush_cache()
-    again = base.generate(
-        prompt_ids,
-        position + 1,
-        return_logprob=True,
-        top_logprobs_num=8,
+    client.flush_cache()
+    again = client.generate(
+        prompt_ids, position + 1, return_logprob=True, top_logprobs_num=CANDIDATES
     )
-    if again.tokens != tuple(answer[: position + 1]):
-        raise RuntimeError(f"prompt {prompt}: the plain server does not repeat its own answer")
-    at_position = {token: logprob for logprob, token, _ in again.meta["output_top_logprobs"][-1]}
-    base_token = answer[position]
-    gap = at_position[base_token] - at_position.get(spec_token, float("-inf"))
-    return Difference(prompt, position, base_token, spec_token, abs(gap))
+    if len(again.tokens) <= position or again.tokens[position] != token:
+        raise RuntimeError(f"a server does not repeat its own answer to {list(prompt_ids)[:8]}…")
+    rows = again.meta["output_top_logprobs"][position]
+    return {token: logprob for logprob, token, _ in rows}

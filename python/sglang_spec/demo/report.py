@@ -26,7 +26,8 @@ def figures(
     """Everything the demo shows, as plain data.
 
     `speedup` is the ratio of the pooled rates at batch 1; `speedup_per_prompt` its spread.
-    `bf16_ties` counts the differing prompts whose two tokens had equal bfloat16 logits.
+    `bf16_ties` counts the differing prompts whose two tokens had bfloat16 logits at most one step
+    apart in both servers, `bf16_exact_ties` those with the same logit in one of them.
     """
     histogram = acceptance.pool(answer.correct_drafts for answer in fast)
     ratios = sorted(f.tok_s / p.tok_s for f, p in zip(fast, plain, strict=True))
@@ -48,6 +49,7 @@ def figures(
         "float32_equal_prompts": sum(exact),
         "bf16_equal": len(plain) - len(differences),
         "bf16_ties": sum(difference.tie for difference in differences),
+        "bf16_exact_ties": sum(difference.exact_tie for difference in differences),
         "bf16_differences": [asdict(difference) for difference in differences],
     }
 
@@ -74,7 +76,8 @@ def table(figures: Mapping[str, Any]) -> str:
     )
     rows.add_row("equal outputs, float32", f"{figures['float32_equal_prompts']} of {count}")
     rows.add_row("equal outputs, bfloat16", f"{figures['bf16_equal']} of {count}")
-    rows.add_row("bfloat16 differences that are ties", str(figures["bf16_ties"]))
+    ties = f"{figures['bf16_ties']}, {figures['bf16_exact_ties']}"
+    rows.add_row("bfloat16 differences within one step, exact ties", ties)
     text = StringIO()
     Console(file=text, width=100, no_color=True).print(rows)
     return text.getvalue()

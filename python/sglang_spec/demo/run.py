@@ -61,7 +61,7 @@ def measure(settings: Settings, console: Console) -> dict[str, Any]:
         with servers(pair, "bfloat16", step) as (base, spec):
             answers = {question: _text(spec.chat(question)) for question in QUESTIONS}
             plain, fast = interleaved(base, spec, prompts, new, step)
-            differences = explain(base, prompts, plain, fast, step)
+            differences = explain(base, spec, prompts, (plain, fast), step)
         with servers(pair, "float32", step) as (base, spec):
             exact = in_parallel(base, spec, prompts, new, step)
     return report.figures(answers, plain, fast, differences, exact)
@@ -129,20 +129,24 @@ def interleaved(
 
 
 def explain(
-    base: Client, prompts: list[list[int]], plain: list[Answer], fast: list[Answer], step: Step
+    base: Client,
+    spec: Client,
+    prompts: list[list[int]],
+    answers: tuple[list[Answer], list[Answer]],
+    step: Step,
 ) -> list[equality.Difference]:
-    """Every prompt whose bfloat16 answers part, with the gap between the two tokens."""
+    """Every prompt whose bfloat16 answers part, with the gaps between the two tokens."""
+    pairs = [(left.tokens, right.tokens) for left, right in zip(*answers, strict=True)]
     parted = [
         (number, position)
-        for number, (left, right) in enumerate(zip(plain, fast, strict=True))
-        if (position := equality.first_difference(left.tokens, right.tokens)) is not None
+        for number, (left, right) in enumerate(pairs)
+        if (position := equality.first_difference(left, right)) is not None
     ]
     advance = step("look at bfloat16 differences", len(parted))
     found = []
     for number, position in parted:
-        token = fast[number].tokens[position]
-        answer = plain[number].tokens
-        found.append(equality.explain(base, number, prompts[number], answer, position, token))
+        tokens = pairs[number][0][position], pairs[number][1][position]
+        found.append(equality.explain(base, spec, number, prompts[number], position, tokens))
         advance()
     return found
 
