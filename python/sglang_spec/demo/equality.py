@@ -3,14 +3,15 @@
 In float32 the answers must be equal. bfloat16 keeps 8 bits of a number, so logits between 16 and 32
 lie on a grid of 0.125, and the two largest of 49,152 are now and then the same point of it or
 neighbours; verify (several rows at once) and decode (one row) round differently on the way there
-and may then pick different tokens. A difference counts as a tie only where it is measured: in both
-servers the two tokens' logits are at most one grid step apart.
+and may then pick different tokens. A difference counts as a tie only where it is measured: the two
+tokens have the same logit in one of the servers, or are one grid step apart in both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..client import Client
 
@@ -39,8 +40,8 @@ class Difference:
 
     @property
     def tie(self) -> bool:
-        """At most one step of bfloat16 apart, in both servers."""
-        return max(self.base_gap, self.spec_gap) <= self.step + ROUNDING
+        """The same bfloat16 number in one of the servers, or one step apart in both."""
+        return self.exact_tie or max(self.base_gap, self.spec_gap) <= self.step + ROUNDING
 
     @property
     def exact_tie(self) -> bool:
@@ -90,7 +91,7 @@ def explain(
 def grid_step(logprobs: Iterable[float]) -> float:
     """The smallest gap between unequal values: one step of their grid, or a little more."""
     ordered = sorted(logprobs)
-    gaps = (high - low for low, high in zip(ordered, ordered[1:], strict=False))
+    gaps = (high - low for low, high in pairwise(ordered))
     return min((gap for gap in gaps if gap > ROUNDING), default=0.0)
 
 

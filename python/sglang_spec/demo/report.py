@@ -26,8 +26,8 @@ def figures(
     """Everything the demo shows, as plain data.
 
     `speedup` is the ratio of the pooled rates at batch 1; `speedup_per_prompt` its spread.
-    `bf16_ties` counts the differing prompts whose two tokens had bfloat16 logits at most one step
-    apart in both servers, `bf16_exact_ties` those with the same logit in one of them.
+    `bf16_ties` counts the differing prompts whose two tokens are shown to be a tie (`equality`),
+    `bf16_exact_ties` those among them with the very same logit in one of the servers.
     """
     histogram = acceptance.pool(answer.correct_drafts for answer in fast)
     ratios = sorted(f.tok_s / p.tok_s for f, p in zip(fast, plain, strict=True))
@@ -77,7 +77,7 @@ def table(figures: Mapping[str, Any]) -> str:
     rows.add_row("equal outputs, float32", f"{figures['float32_equal_prompts']} of {count}")
     rows.add_row("equal outputs, bfloat16", f"{figures['bf16_equal']} of {count}")
     ties = f"{figures['bf16_ties']}, {figures['bf16_exact_ties']}"
-    rows.add_row("bfloat16 differences within one step, exact ties", ties)
+    rows.add_row("bfloat16 differences that are ties, exact ones", ties)
     text = StringIO()
     Console(file=text, width=100, no_color=True).print(rows)
     return text.getvalue()
