@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,11 +36,14 @@ def adopt_orphans() -> None:
 
 
 def spawn(command: Sequence[str], log: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, output to `log`; it dies with this process."""
+    """Start `command` in a session of its own, output to `log`; its tree dies with this process.
+
+    What is returned is the guard around it (`guard`), which ends as the command ends.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         return subprocess.Popen(
-            command,
+            [sys.executable, "-m", "sglang_spec.guard", *command],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
