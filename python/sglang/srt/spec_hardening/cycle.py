@@ -50,3 +50,12 @@ def damage_verify(result: Any) -> None:
 def damage_draft_extend(result: Any) -> None:
     """Where a test wants the output of a draft-extend damaged: what the next draft starts from."""
     faults.damage_fields("draft_extend", result.next_draft_input, "hidden_states")
+
+
+def start(decoded: bool) -> None:
+    """The rank begins to serve; its self-test has, or has not, just decoded."""
+    rank = construction.here()
+    if rank is not None:
+        rank.launched = rank.completed = 0
+        rank.pending_since = 0.0
+        rank.last_decode = time.monotonic() if decoded else 0.0

@@ -92,7 +92,7 @@ class Rank(ctypes.Structure):
         """The rank's last words; the first failure stays."""
         if self.status == Status.FAILED:
             return
-        self.cause = _cut(cause, 640)
+        self.cause = _cut(" ".join(cause.split()), 640)
         self.traceback = _cut(traceback, 3200, keep_end=True)
         self.failed_at = time.monotonic()
         self.deadline = 0.0

@@ -6,14 +6,46 @@ that every front end (HTTP, gRPC, Engine) and every rank is covered.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from . import construction, invariants
+from . import construction, cycle, invariants
+from .self_test import metric
+from .self_test.result import State
+from .self_test.run import prove_decoding
+
+logger = logging.getLogger(__name__)
+
+_proving = False
 
 
-def prove(scheduler: Any) -> None:
-    """Raise if this rank is not whole; else mark it ready."""
+def prove(scheduler: Any) -> dict[str, Any]:
+    """Raise if this rank is not whole or cannot decode; else mark it ready.
+
+    What the self-test found, as the ready message carries it: empty without speculation.
+    """
+    global _proving
     construction.enter("invariants")
     if scheduler.draft_worker is not None:
         invariants.check(scheduler.draft_worker)
+    construction.enter("self_test")
+    _proving = True
+    try:
+        result = prove_decoding(scheduler)
+    finally:
+        _proving = False
     construction.ready()
+    cycle.start(decoded=result is not None and result.state is State.PROVEN)
+    if result is None:
+        return {}
+    if scheduler.metrics_reporter.is_stats_logging_rank:
+        log = logger.info if result.state is State.PROVEN else logger.warning
+        log("%s", result.line)
+    if scheduler.metrics_reporter.enable_metrics:
+        metric.publish(scheduler.metrics_collector, result)
+    return {"speculative_self_test": result.as_dict()}
+
+
+def is_proving() -> bool:
+    """Whether the event loop is run by the self-test and nobody is served yet."""
+    return _proving

@@ -1,0 +1,132 @@
+"""The requests of the self-test: which modes, with which prompts. Equal on every rank."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
+from sglang.srt.runtime_context import get_schedule
+from sglang.srt.sampling.sampling_params import SamplingParams
+
+TEXTS = (
+    "The capital city of France is Paris. The capital city of Italy is Rome. The capital city of",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,",
+    "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return",
+)
+NEW_TOKENS = 16
+# A constraint with one end: after six digits only the end of the text is allowed.
+PATTERN = "[0-9]{6}"
+TOP_K = 8
+# A prompt of more tokens than this is not worth its time on a host without an accelerator.
+LONGEST_PREFILL = {"cpu": 1024}
+LONGEST_PREFILL_ELSEWHERE = 16384
+
+
+@dataclass(frozen=True)
+class Case:
+    """One step of the test: requests that run together, and what is expected of them."""
+
+    name: str
+    prompts: tuple[tuple[int, ...], ...]
+    sampling: dict[str, Any] = field(default_factory=dict)
+    new_tokens: int = NEW_TOKENS
+    # Held against the teacher: "argmax", "top_k", or "pattern" for the grammar.
+    check: str = "argmax"
+    expect_hit: bool = False
+
+    @property
+    def counts_acceptance(self) -> bool:
+        return self.check == "argmax"
+
+
+def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
+    """The cases to run on this server, and the modes left out with the reason."""
+    prompts = _prompts(scheduler)
+    found = [Case("greedy", prompts[:1])]
+    left_out: list[str] = []
+    if not scheduler.disable_radix_cache:
+        found.append(Case("prefix hit", prompts[:1], expect_hit=_reaches_a_page(scheduler, prompts)))
+    rows = min(len(prompts), scheduler.max_running_requests)
+    if rows > 1:
+        found.append(Case(f"batch of {rows}", prompts[:rows]))
+    sampling = {"temperature": 0.8, "top_k": TOP_K}
+    found.append(Case("sampled", prompts[:rows], sampling, check="top_k"))
+    chunk = get_schedule().chunked_prefill_size
+    limit = LONGEST_PREFILL.get(scheduler.device, LONGEST_PREFILL_ELSEWHERE)
+    if chunk is not None and chunk > 0:
+        length = chunk + 8
+        room = min(scheduler.max_req_input_len, scheduler.max_total_num_tokens) - 2 * NEW_TOKENS
+        if length > limit:
+            left_out.append(f"chunked prefill (a prompt of {length} tokens takes too long here)")
+        elif length > room:
+            left_out.append(f"chunked prefill (no room for a prompt of {length} tokens)")
+        else:
+            found.append(Case("chunked prefill", (_long(prompts, length),), new_tokens=4))
+    if not _has_grammar(scheduler):
+        left_out.append("grammar (no backend)")
+    elif not _can_spell_digits(scheduler.tokenizer):
+        left_out.append("grammar (the vocabulary has no digits)")
+    else:
+        found.append(Case("grammar", prompts[1:2], {"regex": PATTERN}, check="pattern"))
+    return found, left_out
+
+
+def request(
+    scheduler: Any, rid: str, tokens: tuple[int, ...], sampling: dict[str, Any], teacher: int = 0
+) -> TokenizedGenerateReqInput:
+    """A request as the tokenizer process would send it.
+
+    With `teacher` = n > 0 it asks for the log probabilities of its own last n prompt tokens and
+    of the best `TOP_K` at each of them, and generates one token.
+    """
+    parameters = SamplingParams(**{"temperature": 0.0, **sampling})
+    parameters.normalize(scheduler.tokenizer)
+    return TokenizedGenerateReqInput(
+        rid=rid,
+        input_text=None,
+        input_ids=array("q", tokens),
+        input_embeds=None,
+        mm_inputs=None,
+        token_type_ids=None,
+        sampling_params=parameters,
+        return_logprob=teacher > 0,
+        logprob_start_len=len(tokens) - teacher - 1 if teacher else -1,
+        top_logprobs_num=TOP_K if teacher else 0,
+        token_ids_logprob=None,
+        stream=False,
+        no_logs=True,
+    )
+
+
+def _prompts(scheduler: Any) -> tuple[tuple[int, ...], ...]:
+    if scheduler.tokenizer is not None:
+        encoded = [tuple(scheduler.tokenizer.encode(text)) for text in TEXTS]
+        if all(len(tokens) > 3 for tokens in encoded):
+            return tuple(encoded)
+    vocabulary = scheduler.model_config.vocab_size
+    # Without a tokenizer: spread over the vocabulary, away from the special tokens at its start.
+    return tuple(
+        tuple((1000 * (row + 1) + 37 * column) % max(vocabulary - 300, 1) + min(200, vocabulary // 4)
+              for column in range(24))
+        for row in range(len(TEXTS))
+    )
+
+
+def _long(prompts: tuple[tuple[int, ...], ...], length: int) -> tuple[int, ...]:
+    line = prompts[0]
+    return (line * (length // len(line) + 1))[:length]
+
+
+def _reaches_a_page(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> bool:
+    return len(prompts[0]) > scheduler.page_size + 1
+
+
+def _has_grammar(scheduler: Any) -> bool:
+    backend = getattr(scheduler.grammar_manager, "grammar_backend", None)
+    return backend is not None and scheduler.tokenizer is not None
+
+
+def _can_spell_digits(tokenizer: Any) -> bool:
+    return bool(tokenizer.decode(tokenizer.encode("1234567890")).find("1234567890") >= 0)

@@ -1,0 +1,112 @@
+"""The self-test itself. Called by: `start.prove`, on every rank."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from sglang.srt.runtime_context import get_spec
+
+from . import compare, plan, quiet, scope
+from .drive import Driver
+from .result import Result, SelfTestError, State
+
+logger = logging.getLogger(__name__)
+
+CHECK = (
+    "check that draft and target belong together and that the captured layers are those the draft "
+    "was trained on (eagle_aux_hidden_state_layer_ids), for instance with `sglang-spec capture`"
+)
+
+
+def prove_decoding(scheduler: Any) -> Result | None:
+    """Decode in every mode this server will serve; None without speculation.
+
+    SelfTestError if the output is not the target's, a NaN shows up, memory is kept, or the accept
+    length is under `--speculative-min-accept-length`.
+    """
+    if scheduler.draft_worker is None:
+        return None
+    reason = scope.reason_against(scheduler)
+    if reason is not None:
+        return Result(State.UNPROVEN, reason)
+    begun = time.monotonic()
+    room = quiet.room(scheduler)
+    cases, left_out = plan.cases(scheduler)
+    with quiet.no_trace(scheduler):
+        reqs = _run(scheduler, cases)
+        quiet.flush(scheduler)
+    if quiet.room(scheduler) != room:
+        raise SelfTestError(
+            f"free KV tokens and request rows were {room} before and are {quiet.room(scheduler)} "
+            "after all requests ended: something keeps memory"
+        )
+    cycles = sum(req.spec_verify_ct for req in reqs)
+    correct = sum(req.spec_num_correct_drafts for req in reqs)
+    accept_length = 1 + correct / cycles if cycles else None
+    if accept_length is None:
+        raise SelfTestError("no verify ran: the requests ended without a speculative cycle")
+    _hold_to_floor(accept_length, cycles)
+    modes = tuple(case.name for case in cases)
+    seconds = time.monotonic() - begun
+    return Result(State.PROVEN, "", seconds, accept_length, cycles, modes, tuple(left_out))
+
+
+def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
+    """All cases, then their teacher; the Reqs whose acceptance counts."""
+    driver = Driver(scheduler)
+    tolerance = compare.tolerance_of(str(scheduler.model_config.dtype))
+    counted = []
+    decoded = []
+    for case in cases:
+        sampling = {"max_new_tokens": case.new_tokens, **case.sampling}
+        if case.check != "pattern":
+            sampling["ignore_eos"] = True
+        requests = [
+            plan.request(scheduler, f"self-test {case.name} {row}", prompt, sampling)
+            for row, prompt in enumerate(case.prompts)
+        ]
+        reqs = driver.run(requests)
+        if case.expect_hit and not all(req.cached_tokens for req in reqs):
+            raise SelfTestError(f"mode {case.name}: the prefix was not found in the cache")
+        if case.check == "pattern":
+            for req in reqs:
+                compare.check_pattern(case, _text(scheduler, req))
+            continue
+        decoded += [(case, prompt, _output(req)) for prompt, req in zip(case.prompts, reqs)]
+        if case.counts_acceptance:
+            counted += reqs
+    quiet.flush(scheduler)  # the teacher must not read what decoding wrote
+    teachers = driver.run(
+        [
+            plan.request(
+                scheduler,
+                f"self-test teacher {number}",
+                prompt + tuple(output),
+                {"max_new_tokens": 1, "ignore_eos": True},
+                teacher=len(output),
+            )
+            for number, (case, prompt, output) in enumerate(decoded)
+        ]
+    )
+    for (case, _, output), teacher in zip(decoded, teachers, strict=True):
+        compare.check(case, output, teacher, tolerance)
+    return counted
+
+
+def _output(req: Any) -> list[int]:
+    return [int(token) for token in req.output_ids]
+
+
+def _hold_to_floor(accept_length: float, cycles: int) -> None:
+    floor = get_spec().speculative_min_accept_length
+    if floor is not None and accept_length < floor:
+        raise SelfTestError(
+            f"accept length {accept_length:.2f} over {cycles} verify cycles is under "
+            f"--speculative-min-accept-length {floor}; {CHECK}"
+        )
+
+
+def _text(scheduler: Any, req: Any) -> str:
+    return str(scheduler.tokenizer.decode(_output(req), skip_special_tokens=True))
