@@ -49,9 +49,7 @@ class Client:
     def __init__(self, url: str, timeout: float = 600.0) -> None:
         self._http = httpx.Client(base_url=url, timeout=timeout)
 
-    def generate(
-        self, prompt_ids: Sequence[int], max_new_tokens: int, **options: Any
-    ) -> Answer:
+    def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, **options: Any) -> Answer:
         """One `/generate` call; `options` that name a request field go there, the rest are
         sampling parameters. Greedy unless they say otherwise."""
         return self.generate_batch([prompt_ids], max_new_tokens, **options)[0]

@@ -41,7 +41,11 @@ def first_difference(base: Sequence[int], spec: Sequence[int]) -> int | None:
 
 
 def explain(
-    base: Client, prompt: int, prompt_ids: Sequence[int], answer: Sequence[int], position: int,
+    base: Client,
+    prompt: int,
+    prompt_ids: Sequence[int],
+    answer: Sequence[int],
+    position: int,
     spec_token: int,
 ) -> Difference:
     """Decode again without speculation, with log-probabilities, and measure the gap.

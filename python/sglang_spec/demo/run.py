@@ -140,9 +140,7 @@ def explain(
     for number, position in parted:
         token = fast[number].tokens[position]
         answer = plain[number].tokens
-        found.append(
-            equality.explain(base, number, prompts[number], answer, position, token)
-        )
+        found.append(equality.explain(base, number, prompts[number], answer, position, token))
         advance()
     return found
 
