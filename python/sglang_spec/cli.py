@@ -77,6 +77,20 @@ def contract(argv: tuple[str, ...]) -> None:
     command.main(list(argv), prog_name="sglang-spec contract")
 
 
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def capture(argv: tuple[str, ...]) -> None:
+    """Dump and compare what the target hands to the draft (`sglang-spec capture --help`)."""
+    from .capture.command import capture as command
+
+    process.die_with_parent(signal.SIGTERM)
+    _exit_on_sigterm()
+    command.main(list(argv), prog_name="sglang-spec capture")
+
+
 def _exit_on_sigterm() -> None:
     """SIGTERM unwinds like Ctrl-C, so that context managers stop the servers they started."""
 

@@ -1,0 +1,176 @@
+"""Capture of the target's layers for an EAGLE3 draft: one reading of the ids, and a capture that
+checks itself.
+
+Upstream reads the ids at several places that disagree about nested and top-level keys, swallows any
+error while doing so, and never looks at what was captured. Here every reader is given the same
+list, the model is asked where it will capture after it was told to, and the number and width of the
+states it hands over are compared with the plan at every forward that runs Python: the eager ones
+and those that record a graph.
+
+Called by (patch `aux-capture-checks-itself`): `configs/model_config.py`,
+`model_runner_components/spec_aux_hidden_state.py` and `attention_backend_setup.py`,
+`layers/logits_processor.py`, `managers/scheduler_components/internal_state.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sglang.srt.spec_hardening.contract import ContractError, Slot
+from sglang.srt.spec_hardening.contract.families import EAGLE3_DRAFTS, FAMILIES
+from sglang.srt.spec_hardening.contract.layer_ids import IDS, NESTED, resolve_ids, uses_aux
+from sglang.srt.spec_hardening.contract.report import Findings
+from sglang.srt.spec_hardening.contract.slots import slots_of
+
+logger = logging.getLogger(__name__)
+
+PLAN = "eagle3_capture_plan"
+
+
+class CaptureError(RuntimeError):
+    """The target does not capture what the draft was trained on; the text names the layers."""
+
+
+@dataclass(frozen=True)
+class CapturePlan:
+    """What the target captures for its draft.
+
+    Attributes:
+        ids: as the draft declares them, None for the default layers.
+        convention: how the target's family reads ids, in words.
+        hidden_size: width of one state; None where the target's config does not say.
+    """
+
+    slots: tuple[Slot, ...]
+    ids: tuple[int, ...] | None
+    convention: str
+    hidden_size: int | None
+
+    def __str__(self) -> str:
+        taken = ", ".join(f"{slot.takes} (loop index {slot.loop_index})" for slot in self.slots)
+        return f"{len(self.slots)} states of width {self.hidden_size}: {taken}"
+
+    def to_json(self) -> dict[str, Any]:
+        width = None if self.hidden_size is None else self.hidden_size * len(self.slots)
+        return {
+            "slots": [slot.to_json() for slot in self.slots],
+            "layer_ids": None if self.ids is None else list(self.ids),
+            "convention": self.convention,
+            "fc_width": width,
+        }
+
+    def check(self, captured: Any, hidden_states: Any) -> None:
+        """Compare what a forward handed over with the plan.
+
+        Args:
+            captured: None, one packed tensor [tokens, slots * hidden], or a list of
+                [tokens, hidden] tensors.
+            hidden_states: the final states, [tokens, hidden]; nothing is said about no tokens.
+
+        Raises:
+            CaptureError: another number of states, or another width.
+        """
+        if hidden_states.shape[0] == 0:
+            return
+        hidden = self.hidden_size or int(hidden_states.shape[-1])
+        if captured is None:
+            widths: list[int] = []
+        elif isinstance(captured, (list, tuple)):
+            widths = [int(state.shape[-1]) for state in captured]
+        else:
+            packed = int(captured.shape[-1])
+            widths = [hidden] * (packed // hidden) + [packed % hidden] * (packed % hidden > 0)
+        if widths != [hidden] * len(self.slots):
+            raise CaptureError(
+                f"the target captured {len(widths)} states of widths {widths}, the draft takes "
+                f"{self}; a layer that this forward does not run, or runs in another order, is the "
+                "likely cause"
+            )
+
+
+def unify_layer_ids(hf_config: Any) -> None:
+    """Put ids that stand at the top level of a draft's config where every reader finds them."""
+    ids = getattr(hf_config, IDS, None)
+    if ids is None or hf_config.architectures[0] not in EAGLE3_DRAFTS:
+        return
+    section = getattr(hf_config, NESTED, None)
+    if section is None or (isinstance(section, dict) and section.get(IDS) is None):
+        setattr(hf_config, NESTED, {**(section or {}), IDS: list(ids)})
+
+
+def draft_layer_ids(hf_config: Any, mode: str) -> tuple[bool, list[int] | None]:
+    """Whether a draft takes captured layers, and the ids it declares (None: the default).
+
+    Args:
+        mode: of `--speculative-contract`; with `report` what cannot be read is logged and taken
+            as upstream takes it.
+
+    Raises:
+        ContractError: the ids cannot be read, or two places disagree about them.
+    """
+    config = hf_config.to_dict()
+    findings = Findings()
+    ids = resolve_ids(config, f"{hf_config.name_or_path}/config.json", findings)
+    if findings.problems and mode != "report":
+        raise ContractError(findings.report())
+    if findings.problems:
+        logger.error("Draft contract: %s", findings.report().error_text())
+        section = config.get(NESTED)
+        return uses_aux(config), section.get(IDS) if isinstance(section, dict) else None
+    return uses_aux(config), None if ids is None else list(ids)
+
+
+def plan_capture(model: Any, ids: Sequence[int] | None, is_last_stage: bool = True) -> None:
+    """Check that `model`, having been given `ids`, will capture what they mean, and remember it.
+
+    The plan is logged and put on the model and its logits processor. A model whose class the
+    contract does not know is taken at its word.
+
+    Raises:
+        CaptureError: the model will capture other layers, or none.
+    """
+    if not is_last_stage:
+        return
+    text = _text_config(model.config)
+    layers = int(text.num_hidden_layers)
+    given = None if ids is None else tuple(ids)
+    will = _told(model)
+    family = FAMILIES.get(type(model).__name__)
+    wanted = tuple(will) if family is None else family.loop_indices(given, layers)
+    hidden = getattr(text, "hidden_size", None)
+    convention = f"{family.convention.value} ({family.source})" if family else "not known"
+    plan = CapturePlan(slots_of(wanted), given, convention, hidden)
+    if tuple(will) != wanted or list(wanted) != sorted(set(wanted)):
+        raise CaptureError(
+            f"the draft takes {plan}, but {type(model).__name__} will capture before the layers "
+            f"{will or 'none'}, in increasing order"
+        )
+    logger.info("EAGLE3 capture: %s; ids %s: %s", plan, given, convention)
+    setattr(model, PLAN, plan)
+    for module in model.modules():
+        if hasattr(module, "capture_plan"):
+            module.capture_plan = plan
+
+
+def capture_info(model: Any) -> dict[str, Any] | None:
+    """The plan of a target as it goes into `/server_info`; None where nothing is captured."""
+    plan = getattr(model, PLAN, None)
+    return None if plan is None else plan.to_json()
+
+
+def _told(model: Any) -> list[int]:
+    """The loop indices that the model, or the language model inside it, holds now."""
+    outer = [model, getattr(model, "language_model", None)]
+    inner = [getattr(owner, "model", None) for owner in outer]
+    for owner in [*inner, *outer]:
+        if listed := getattr(owner, "layers_to_capture", None):
+            return [int(index) for index in listed]
+    return []
+
+
+def _text_config(config: Any) -> Any:
+    text = getattr(config, "text_config", None)
+    return config if text is None else text

@@ -1,0 +1,122 @@
+"""The `capture` commands: dump, standardize, compare, fingerprint."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+FOLDER = click.Path(exists=True, path_type=Path)
+
+
+@click.group()
+def capture() -> None:
+    """Dump, compare and standardize what the target hands to the draft.
+
+    Data goes to stdout, talk to stderr. Exit code 0: fine, 1: a finding, 2: wrong usage.
+    """
+
+
+@capture.command()
+@click.argument("a", type=FOLDER)
+@click.argument("b", type=FOLDER)
+@click.option("--all-layers", type=FOLDER, help="A dump of every layer, to name both sides by.")
+@click.option("--labels", help="Names of A's slots, comma-separated, as A's trainer called them.")
+@click.option("--slots", default=3, show_default=True, help="Slots of a dump without a manifest.")
+@click.option("--tokens", default=0, help="List the norms and first values of so many tokens.")
+@click.option("--limit", type=int, help="Stop after so many tokens.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the matrix into this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def compare(
+    a: Path,
+    b: Path,
+    all_layers: Path | None,
+    labels: str | None,
+    slots: int,
+    tokens: int,
+    limit: int | None,
+    png: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare dump A with dump B, slot by slot. Exit code 1 if any slot differs.
+
+    A or B may be a dump of this tool or a folder of another trainer's .safetensors, .ckpt or .pt
+    files; nothing in them is run.
+
+    \b
+    Example: sglang-spec capture compare training/ inference/ --all-layers every/
+    """
+    from . import show
+    from .compare import compare as run
+    from .dump import DumpError, open_dump
+    from .picture import PictureError, draw
+    from .remedy import remedy
+    from .tensorfile import TensorFileError
+
+    try:
+        dump_a = open_dump(a, tuple(labels.split(",")) if labels else None, slots)
+        dump_b = open_dump(b, None, slots)
+        reference = open_dump(all_layers) if all_layers else None
+        found = run(dump_a, dump_b, reference, tokens, limit)
+        if png is not None:
+            draw(found, png)
+    except (DumpError, TensorFileError, PictureError) as error:
+        raise click.UsageError(str(error)) from error
+    advice = remedy(found, dump_b)
+    if as_json:
+        click.echo(json.dumps(found.to_json() | {"remedy": advice}, indent=1))
+    else:
+        show.comparison(found, advice)
+    sys.exit(0 if found.same else 1)
+
+
+@capture.command()
+@click.argument("dump", type=FOLDER)
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option(
+    "--layout",
+    type=click.Choice(["sglang-spec", "specforge"]),
+    default="sglang-spec",
+    show_default=True,
+    help="How the data is laid out; specforge writes .ckpt files and needs torch.",
+)
+@click.option("--order", help="Slots to write, in order, e.g. 2,1,0. Default: all, as they are.")
+@click.option("--labels", help="Names of the slots of a dump without a manifest.")
+@click.option("--slots", default=3, show_default=True, help="Slots of a dump without a manifest.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def standardize(
+    dump: Path,
+    output: Path,
+    layout: str,
+    order: str | None,
+    labels: str | None,
+    slots: int,
+    as_json: bool,
+) -> None:
+    """Turn a dump into training data of one layout. Exit code 1 if samples were left out.
+
+    \b
+    Example: sglang-spec capture standardize dump/ data/ --layout specforge
+    """
+    from .dump import DumpError, open_dump
+    from .standardize import standardize as run
+    from .tensorfile import TensorFileError
+
+    try:
+        opened = open_dump(dump, tuple(labels.split(",")) if labels else None, slots)
+        chosen = tuple(int(slot) for slot in order.split(",")) if order else None
+        if chosen and not set(chosen) <= set(range(len(opened.labels))):
+            raise click.BadParameter(f"the dump has slots 0 to {len(opened.labels) - 1}")
+        with click.progressbar(length=len(opened), label="samples", file=sys.stderr) as bar:
+            result = run(opened, output, layout, chosen, lambda done: bar.update(1))
+    except (DumpError, TensorFileError) as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(vars(result)))
+    else:
+        click.echo(f"{result.written} samples, {result.tokens} tokens")
+        for identity, reason in result.left_out:
+            click.echo(f"left out {identity}: {reason}", err=True)
+    sys.exit(1 if result.left_out else 0)

@@ -1,0 +1,59 @@
+"""Watches a launch until it ends: its exit code, its log, and the processes it ever had."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+from sglang_spec.server import Server
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`engines`: ids of the engine processes (schedulers, detokenizers) seen to be spawned."""
+
+    returncode: int
+    seconds: float
+    log: str
+    engines: frozenset[int]
+
+
+def watch(server: Server, timeout: float = 120.0) -> Ended:
+    """Block until the server ends (AssertionError after `timeout` seconds), then stop it."""
+    began = time.monotonic()
+    seen: set[int] = set()
+    last: set[int] = set()
+    try:
+        while server.returncode is None:
+            assert time.monotonic() - began < timeout, server.log_tail()
+            now = engines(server.pid)
+            seen |= now & last
+            last = now
+            time.sleep(0.03)
+        seconds = time.monotonic() - began
+    finally:
+        server.stop()
+    log = server.log.read_text(errors="replace")
+    return Ended(server.returncode, seconds, log, frozenset(seen))
+
+
+def engines(pid: int) -> set[int]:
+    """The descendants of a server that run Python: its scheduler and detokenizer once it is up.
+
+    A command that the parent asks for facts of the host (lscpu and the like) is none of them. While
+    such a command is being started it looks like its parent for a moment, hence `watch` counts
+    what it sees twice.
+    """
+    try:
+        family = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return set()
+    found = set()
+    for child in family:
+        try:
+            if "python" in child.name():
+                found.add(child.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
