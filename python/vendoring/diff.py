@@ -5,6 +5,7 @@ very place.
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -171,14 +172,35 @@ def misfits(change: FileDiff, text: str | None) -> list[Misfit]:
     return [misfit for misfit in found if misfit is not None]
 
 
+def places(hunk: Hunk, text: str, context: int | None = None) -> list[int]:
+    """Where in `text` the hunk would fit, as line numbers from 0.
+
+    `context` keeps only that many unchanged lines before and after what it changes.
+    """
+    old = list(hunk.old)
+    if context is not None:
+        before, after = _same_lines(hunk.old, hunk.new), _same_lines(hunk.old[::-1], hunk.new[::-1])
+        old = old[max(0, before - context) : len(old) - max(0, after - context)]
+    return _found(old, split_lines(text))
+
+
+def _same_lines(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _found(old: list[str], lines: list[str]) -> list[int]:
+    return [i for i in range(len(lines) - len(old) + 1) if old and lines[i : i + len(old)] == old]
+
+
 def _misfit(path: str, hunk: Hunk, lines: list[str]) -> Misfit | None:
     old = list(hunk.old)
     at = hunk.old_start - 1 if old else hunk.old_start
     if lines[at : at + len(old)] == old:
         return None
-    places = [i for i in range(len(lines) - len(old) + 1) if old and lines[i : i + len(old)] == old]
-    if places:
-        offset = min((i - at for i in places), key=abs)
+    found = _found(old, lines)
+    if found:
+        offset = min((i - at for i in found), key=abs)
         return Misfit(
             path, hunk.number, offset, f"line {hunk.old_start}: fits {offset:+d} lines away"
         )
