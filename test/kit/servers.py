@@ -13,7 +13,7 @@ from sglang_spec.server import Launch, Server, Spawn
 
 from .preloaded import Zygote
 
-LOGS = Path("build/logs")
+LOGS = Path(__file__).resolve().parents[2] / "build/logs"
 # Each server holds about 1 GB of its own; more than this many at once gain nothing on two cores.
 MOST_ALIVE = 4
 

@@ -9,10 +9,11 @@ from vendoring.layout import checkout
 from vendoring.pin import read_pin
 from vendoring.unpack import unpack
 
+ROOT = Path(__file__).resolve().parents[2]
 MARK = ".whole"
 
 
-def plain_tree(under: Path = Path("build/plain")) -> Path:
+def plain_tree(under: Path = ROOT / "build/plain") -> Path:
     """A folder that holds the unpatched package `sglang`; put it first on PYTHONPATH."""
     pin = read_pin(checkout().pin)
     wheel = interpreter.pinned_wheel(pin)
