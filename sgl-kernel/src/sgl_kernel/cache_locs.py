@@ -122,7 +122,7 @@ def build_draft_decode_metadata_cpu(
     lengths = seq_lens.to(torch.int64).view(-1, 1, 1)
     branch = torch.arange(topk).view(1, topk, 1) * num_steps
     source = columns + torch.where(columns >= lengths, branch, 0)
-    table = req_to_token[rows.view(-1, 1, 1), source]
+    table = req_to_token[rows.view(-1, 1, 1), source.clamp_max(pool_len - 1)]
     return table.view(-1, width)
 
 
