@@ -87,8 +87,8 @@ class Child(Protocol):
 def stop(child: Child, grace: float = 10.0) -> None:
     """End `child` and everything it started: SIGTERM, then SIGKILL after `grace` seconds.
 
-    What outlives `child` gets a moment to end by itself: Python's resource tracker unlinks shared
-    memory once its clients are gone.
+    What outlives `child` gets a moment to end by itself, and Python's resource tracker all the time
+    it needs: it ends once its clients are gone and has then unlinked their shared memory.
     """
     family = tree(child.pid)
     if child.poll() is None:
@@ -98,7 +98,8 @@ def stop(child: Child, grace: float = 10.0) -> None:
     psutil.wait_procs(family, timeout=0.5)
     for process in {*family, *session_members(child.pid)}:
         try:
-            process.kill()
+            if not any("resource_tracker" in word for word in process.cmdline()):
+                process.kill()
         except psutil.NoSuchProcess:
             continue
     child.wait()

@@ -66,7 +66,7 @@ class Bench:
     def run(self, nodes: tuple[str, ...]) -> str:
         """Runs tests on the tree: passed, failed, skipped or timeout."""
         root = self.layout.root
-        places = (self.tree, root / "python", root / "sgl-kernel")
+        places = (self.tree, root / "python", root / "sgl-kernel" / "src")
         env = os.environ | {"PYTHONPATH": os.pathsep.join(str(place) for place in places)}
         report = self.tree / "report.xml"
         report.unlink(missing_ok=True)

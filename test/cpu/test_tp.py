@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from kit.faulty_server import FaultyServer
-from kit.servers import ServerPool
+from kit.servers import LOGS, ServerPool, spawner
+from sglang_spec import host, process
 from sglang_spec.client import Answer, Client
 from sglang_spec.models import Pair, embedded_pair
 from sglang_spec.server import Launch, Server, Speculation
@@ -98,13 +99,31 @@ def test_tp_decodes_with_eagle3_in_float32(servers: ServerPool, tiny: Pair, rank
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_tp_of_the_embedded_pair(servers: ServerPool, embedded: Pair, ranks: int) -> None:
     """A trained draft, with drafts right and wrong; zero heads make 9/3 divisible."""
-    expected = plain_tokens(servers, embedded, "float32")
+    base = servers.client(Launch(embedded.target, dtype="float32"))
+    expected = [answer.tokens for answer in base.generate_batch(PROMPTS, 16, ignore_eos=True)]
     wide = embedded_pair(heads="12/4")
     with running(servers.start(over_ranks(wide, ranks, "float32"), f"wide-tp{ranks}")) as client:
-        found = answers(client)
+        found = client.generate_batch(PROMPTS, 16, ignore_eos=True)
     check_tokens(found, expected)
-    accepted = [count for answer in found for count in answer.correct_drafts]
-    assert sum(accepted[1:]) > 0
+    accepted = [answer.correct_drafts for answer in found]
+    assert sum(sum(counts[1:]) for counts in accepted) > 0
+    assert sum(counts[0] for counts in accepted) > 0
+
+
+def test_unknown_memory_is_refused_before_a_rank_starts(servers: ServerPool, tiny: Pair) -> None:
+    command = over_ranks(tiny, 2).command(process.free_port())
+    flag = command.index("--max-total-tokens")
+    log = LOGS / "test-unknown-memory.log"
+    child = spawner(servers.zygote)(
+        command[:flag] + command[flag + 2 :], log, host.engine_environment()
+    )
+    try:
+        assert child.wait(60) != 0
+    finally:
+        process.stop(child)
+    text = log.read_text(errors="replace")
+    assert "--max-total-tokens is not set, and 2 ranks" in text
+    assert " TP0]" not in text
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +142,15 @@ def test_tp8_decodes_with_eagle3(servers: ServerPool, tiny: Pair, tp8: FaultySer
     found = answers(tp8.client)
     check_tokens(found, expected)
     check_all_accepted(found)
+
+
+def test_tp8_samples_the_same_on_every_rank(tp8: FaultyServer) -> None:
+    """The ranks compare each step; a rank whose generator has another state changes nothing."""
+    tp8.plant("generator 6")
+    found = tp8.client.generate_batch(PROMPTS, NEW, temperature=4.0, ignore_eos=True)
+    tp8.plant("")
+    assert tp8.server.returncode is None
+    assert sum(sum(answer.correct_drafts[:3]) for answer in found) > 0  # not greedy
 
 
 def test_tp8_notices_a_wrong_shard_of_one_rank(
@@ -156,11 +184,13 @@ def test_tp8_is_whole_again(servers: ServerPool, tiny: Pair, tp8: FaultyServer) 
 def test_tp8_ranks_that_disagree_end_with_a_name(tp8: FaultyServer) -> None:
     """Last of the module: the server ends."""
     tp8.plant("accept 3")
-    with pytest.raises(httpx.HTTPError):
-        tp8.client.generate(PROMPTS[0], NEW, ignore_eos=True)
+    client = Client(tp8.server.url, timeout=60)
+    with pytest.raises(httpx.RemoteProtocolError):  # a hang would be a timeout
+        client.generate(PROMPTS[0], NEW, ignore_eos=True)
     deadline = time.monotonic() + 30
     while tp8.server.returncode is None and time.monotonic() < deadline:
         time.sleep(0.1)
     assert tp8.server.returncode not in (None, 0)
+    client.close()
     log = tp8.server.log.read_text(errors="replace")
     assert "Found rank divergence" in log and "EAGLE verify: accept lengths" in log

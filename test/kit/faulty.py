@@ -6,6 +6,7 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
     target-shard R   rank R computes with the attention output shard of its neighbour
     draft-shard -    the draft's ranks hold each other's shards, those of the target do not
     accept R         rank R accepts one draft less than the others
+    generator R      rank R draws from a generator in another state; no fault: the first rank counts
     hot -            verify samples at a temperature that is two fifths too high
     argmax -         verify ignores the sampling parameters, as upstream does on a CPU
     late -           verify draws with the position after the right one
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.spec_hardening import target_sampling
 from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
@@ -62,8 +64,6 @@ class Faults:
 
     def _rotate(self, parameter: torch.nn.Parameter, only: int | None) -> None:
         """Give rank `only`, or every rank, the shard of the next rank."""
-        from sglang.srt.distributed import get_tp_group
-
         group = get_tp_group()
         shards = [torch.empty_like(parameter.data) for _ in range(group.world_size)]
         torch.distributed.all_gather(shards, parameter.data, group=group.cpu_group)
@@ -85,8 +85,6 @@ def forward_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def sample_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     def sample(*args: Any, **kwargs: Any) -> Any:
-        from sglang.srt.distributed import get_tp_group
-
         predict, accept_lens, accept_index = plain(*args, **kwargs)
         if FAULTS.kind == "accept" and get_tp_group().rank_in_group == FAULTS.rank:
             accept_lens = (accept_lens - 1).clamp(min=1)
@@ -99,6 +97,10 @@ def draw_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor:
         if FAULTS.kind == "hot":
             info = dataclasses.replace(info, temperatures=info.temperatures * 1.4)
+        if FAULTS.kind == "generator" and get_tp_group().rank_in_group == FAULTS.rank:
+            with torch.random.fork_rng(devices=[]):
+                torch.rand(1)
+                return plain(logits, info, positions)
         if FAULTS.kind == "late":
             positions = positions + 1
         if FAULTS.kind == "argmax":
