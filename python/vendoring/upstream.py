@@ -27,15 +27,22 @@ PREFIX = "python/sglang"
 @dataclass(frozen=True)
 class Mail:
     """One purpose. `skipped` is the reason why there is no mail, `lacks` what its message has not
-    got.
+    got. `depends` are the mails it builds on, `after` those and all that these build on, in order.
     """
 
     slug: str
     file: str = ""
     depends: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     skipped: str = ""
     lacks: tuple[str, ...] = ()
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Test files that it brings, by path in upstream's layout."""
+        names = (Path(name) for name in self.files if name.startswith("test/"))
+        return tuple(str(name) for name in names if name.match("test_*.py"))
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         _try_mail(pin, wheel, folder, draft, drafts)
         files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | set(draft.brought)))
         lacks = _lacks(patch.header, draft.brought)
-        mails.append(Mail(patch.slug, name, draft.depends, files, lacks=lacks))
+        after = tuple(_closure(draft.depends, drafts))
+        mails.append(Mail(patch.slug, name, draft.depends, after, files, lacks=lacks))
     return mails
 
 
