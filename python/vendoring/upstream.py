@@ -74,7 +74,7 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         if reason:
             mails.append(Mail(patch.slug, skipped=reason))
             continue
-        draft = _draft(layout, pin, wheel, patch, patches, owner if stacked else {}, drafts)
+        draft = _draft(layout, pin, wheel, patch, owner if stacked else {}, drafts)
         drafts[patch.slug] = draft
         owner |= {name: patch.slug for name in draft.brought}
         diff = _diff(pin, wheel, draft, drafts)
@@ -103,7 +103,6 @@ def _draft(
     pin: Pin,
     wheel: Path,
     patch: Patch,
-    patches: tuple[Patch, ...],
     owner: dict[str, str],
     drafts: dict[str, _Draft],
 ) -> _Draft:
@@ -115,7 +114,8 @@ def _draft(
             key="Depends",
             value=", ".join(missing),
         )
-    files = _called_modules(layout, pin, wheel, patch, [p for p in patches if p.slug in declared])
+    below = [drafts[slug].patch for slug in _closure(declared, drafts)]
+    files = _called_modules(layout, pin, wheel, patch, below)
     brought = {f"{PREFIX}/{OWN_PACKAGE}/{p.relative_to(layout.own)}": p.read_bytes() for p in files}
     tests = layout.root / "test" / "upstream" / patch.slug
     for path in sorted(tests.rglob("*")):

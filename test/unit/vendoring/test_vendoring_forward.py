@@ -221,6 +221,21 @@ def test_declared_dependency_comes_first(patched: Project, tmp_path: Path) -> No
     assert "width=3" in (folder / "python" / "sglang" / "srt" / "engine.py").read_text()
 
 
+def test_dependency_of_a_dependency_comes_first(patched: Project, tmp_path: Path) -> None:
+    for slug, below, old, new in (("wider", "widen", "2", "3"), ("widest", "wider", "3", "4")):
+        header = HEADER.replace("Retire-When", f"Depends: {below}\nRetire-When")
+        patched.patch(slug, "srt/engine.py", f"width={old}", f"width={new}", header)
+    mails = tmp_path / "mails"
+    done = patched.command("export", "--upstream", str(mails), "--json")
+    about = {mail["slug"]: mail for mail in json.loads(done.stdout)}
+    assert about["widest"]["depends"] == ["wider"]
+    assert about["widest"]["after"] == ["widen", "wider"]
+    folder = clean_checkout(patched, tmp_path / "clean")
+    for slug in ("widen", "wider", "widest"):
+        git_am(folder, mails / f"{slug}.patch")
+    assert "width=4" in (folder / "python" / "sglang" / "srt" / "engine.py").read_text()
+
+
 def test_stacked_mails_share_their_modules(sendable: Project, tmp_path: Path) -> None:
     old, new = "LINE_9 = 9\n", "LINE_9 = 9\nfrom sglang.srt.spec_hardening.limits import MOST\n"
     sendable.patch("limits", "srt/args.py", old, new)
