@@ -36,8 +36,8 @@ test-full: venv  ## test-spec and every test that is too slow for it
 	@mkdir -p build
 	@$(PY) -m pytest --full --junit-xml=build/junit-full.xml $(PYTEST_ARGS) test
 
-mutation: venv  ## leave out each patch alone and see its test fail; table in build/mutation
-	@cd python && ../$(PY) -m vendoring mutation --python ../$(PY) --output ../build/mutation
+mutation: venv  ## leave out each patch alone and see its test fail; table in patches/mutation.md
+	@cd python && ../$(PY) -m vendoring mutation --pytest-arg=--full --output ../patches
 
 wheel: venv  ## wheels of the patched tree for 3.11 and 3.12 with their SBOMs, in dist/
 	@cd python && for tag in cp311 cp312; do ../$(PY) -m vendoring wheel ../dist --python-tag $$tag; done

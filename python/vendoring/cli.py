@@ -167,13 +167,20 @@ def _export_upstream(layout: Layout, options: argparse.Namespace) -> Outcome:
 def _mutation(layout: Layout, options: argparse.Namespace) -> Outcome:
     from dataclasses import asdict
 
-    from .mutation import mutate, table_text, write_table
+    from .mutation import mutate
+    from .mutation_record import table_text, write_record
+    from .series import read_series
 
-    mutants = mutate(layout, options.slugs, options.python, options.timeout)
-    if options.output:
-        write_table(mutants, options.output)
+    patches = read_series(layout)
+    mutants = []
+    arguments = tuple(options.pytest_arg)
+    for one in mutate(layout, options.slugs, options.python, options.timeout, arguments):
+        mutants.append(one)
+        if options.output:  # after each, so that what is done survives an interrupt
+            write_record([one], patches, options.output)
     fine = all(mutant.verdict == "killed" for mutant in mutants)
-    return Outcome([asdict(mutant) for mutant in mutants], table_text(mutants), fine)
+    ran = tuple(patch for patch in patches if patch.slug in {one.slug for one in mutants})
+    return Outcome([asdict(mutant) for mutant in mutants], table_text(mutants, ran), fine)
 
 
 def _check(layout: Layout, options: argparse.Namespace) -> Outcome:
@@ -271,7 +278,16 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("slugs", nargs="*", metavar="SLUG", help="only these patches")
     one.add_argument("--python", default=sys.executable, help="interpreter that runs the tests")
     one.add_argument("--timeout", type=float, default=1800.0, help="seconds for one run of a test")
-    one.add_argument("--output", type=Path, metavar="DIR", help="write mutation.json and .md there")
+    one.add_argument(
+        "--pytest-arg",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="pass this to pytest too, e.g. --pytest-arg=--full",
+    )
+    one.add_argument(
+        "--output", type=Path, metavar="DIR", help="keep the results in mutation.json and .md there"
+    )
     return parser
 
 

@@ -5,8 +5,8 @@ very place.
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 from .errors import VendoringError

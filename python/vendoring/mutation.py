@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 import shutil
 import signal
@@ -12,34 +10,36 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import VendoringError
-from .layout import OWN_PACKAGE, Layout
-from .pin import Pin, read_pin
+from .layout import OWN_PACKAGE, STAMP_NAME, Layout
+from .mutation_record import Mutant
+from .pin import Pin, PinnedWheel, read_pin
 from .series import Patch, read_series, touched_paths
 from .stack import apply_exactly, apply_loosely, scratch
+from .stamp import stamp_of, wanted, write_stamp
 from .talk import say
 from .unpack import unpack
 from .wheel_cache import resolve
 
+_WORDS = 160  # characters of a failure that the table shows
 
-@dataclass(frozen=True)
-class Mutant:
-    """One patch left out, together with those that depend on it.
 
-    `with_patch` and `without` are passed, failed, skipped or timeout; `verdict` is killed (as it
-    should be), survived, unproven (the test does not pass with the patch here) or stuck.
-    """
+class Run(NamedTuple):
+    """One run of a patch's tests: passed, failed, skipped or timeout, and what failed first."""
 
-    slug: str
-    tests: tuple[str, ...]
-    left_out: tuple[str, ...]
-    with_patch: str
-    without: str
-    verdict: str
+    outcome: str
     detail: str = ""
+
+
+class Trees(NamedTuple):
+    """Contents of every touched file, None for no such file, and the patches that are in them."""
+
+    files: dict[str, bytes | None]
+    patches: tuple[Patch, ...]
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,21 @@ class Bench:
     """A scratch tree that patches come and go in, and the interpreter that runs the tests on it."""
 
     layout: Layout
-    tree: Path
+    pin: Pin
+    wheel: PinnedWheel
+    folder: Path
     python: str
     timeout_s: float
+    pytest_arguments: tuple[str, ...]
 
-    def write(self, files: dict[str, bytes | None]) -> None:
-        """Puts file contents in place, None deletes; bytecode of what changes goes."""
-        for name, data in files.items():
-            path = self.tree / "sglang" / name
+    @property
+    def tree(self) -> Path:
+        return self.folder / "sglang"
+
+    def write(self, trees: Trees) -> None:
+        """Puts file contents and a stamp that fits them in place; bytecode of what changes goes."""
+        for name, data in trees.files.items():
+            path = self.tree / name
             for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
                 stale.unlink()
             if data is None:
@@ -62,23 +69,32 @@ class Bench:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
+        identity = wanted(self.pin, self.wheel, trees.patches)
+        write_stamp(self.tree / STAMP_NAME, stamp_of(identity, trees.patches, self.tree))
 
-    def run(self, nodes: tuple[str, ...]) -> str:
-        """Runs tests on the tree: passed, failed, skipped or timeout."""
+    def environment(self) -> dict[str, str]:
+        """The scratch tree before the checkout's own, for this process and all it starts."""
         root = self.layout.root
-        places = (self.tree, root / "python", root / "sgl-kernel" / "src")
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(str(place) for place in places)}
-        report = self.tree / "report.xml"
+        places = (self.folder, root / "python", root / "sgl-kernel" / "src", root / "test")
+        return os.environ | {"PYTHONPATH": os.pathsep.join(str(place) for place in places)}
+
+    def run(self, nodes: tuple[str, ...]) -> Run:
+        """Runs tests on the tree, up to the first that fails."""
+        report = self.folder / "report.xml"
         report.unlink(missing_ok=True)
-        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += [f"--junit-xml={report}", *nodes]
+        command = [self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command += [f"--junit-xml={report}", *self.pytest_arguments, *nodes]
         with subprocess.Popen(
-            command, cwd=root, env=env, stdout=sys.stderr, start_new_session=True
+            command,
+            cwd=self.layout.root,
+            env=self.environment(),
+            stdout=sys.stderr,
+            start_new_session=True,
         ) as child:
             try:
                 status = child.wait(self.timeout_s)
             except subprocess.TimeoutExpired:
-                return "timeout"
+                return Run("timeout", f"not done after {self.timeout_s:g} s")
             finally:
                 if child.returncode is None:  # too slow, or Ctrl-C: no server may stay behind
                     os.killpg(child.pid, signal.SIGKILL)
@@ -86,8 +102,12 @@ class Bench:
 
 
 def mutate(
-    layout: Layout, slugs: list[str], python: str = sys.executable, timeout_s: float = 1800.0
-) -> list[Mutant]:
+    layout: Layout,
+    slugs: list[str],
+    python: str = sys.executable,
+    timeout_s: float = 1800.0,
+    pytest_arguments: tuple[str, ...] = (),
+) -> Iterator[Mutant]:
     """Leaves each patch (or those named) out in turn and runs its tests with interpreter `python`.
 
     `timeout_s` is for one run of one patch's tests, in seconds.
@@ -97,40 +117,39 @@ def mutate(
     unknown = sorted(set(slugs) - {patch.slug for patch in patches})
     if unknown:
         raise VendoringError("there is no patch of this name", value=", ".join(unknown))
-    wheel = resolve(pin, pin.wheel(_tag_of(python)))
+    wheel = pin.wheel(_tag_of(python))
+    file = resolve(pin, wheel)
     with tempfile.TemporaryDirectory(prefix="sglang-spec-") as folder:
-        bench = Bench(layout, Path(folder), python, timeout_s)
+        bench = Bench(layout, pin, wheel, Path(folder), python, timeout_s, pytest_arguments)
         say("unpacking upstream")
-        unpack(wheel, bench.tree / "sglang")
+        unpack(file, bench.tree)
         if layout.own.is_dir():
-            shutil.copytree(layout.own, bench.tree / "sglang" / OWN_PACKAGE)
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(layout.own, bench.tree / OWN_PACKAGE, ignore=ignored)
         _check_import(bench)
+        whole = _contents(pin, file, patches, ())
         chosen = [patch for patch in patches if not slugs or patch.slug in slugs]
-        return list(_mutants(bench, pin, wheel, patches, chosen))
+        for number, patch in enumerate(chosen, 1):
+            say(f"[{number}/{len(chosen)}] {patch.slug}")
+            yield _mutant(bench, file, patches, whole, patch)
 
 
-def _mutants(
-    bench: Bench, pin: Pin, wheel: Path, patches: tuple[Patch, ...], chosen: list[Patch]
-) -> Iterator[Mutant]:
-    whole = _contents(pin, wheel, patches, ())
-    for number, patch in enumerate(chosen, 1):
-        say(f"[{number}/{len(chosen)}] {patch.slug}")
-        left_out = _dependents(patch, patches)
-        tests = patch.header.tests
-        try:
-            without_files = _contents(pin, wheel, patches, left_out)
-        except VendoringError as fault:
-            yield Mutant(patch.slug, tests, left_out, "", "", "stuck", " ".join(str(fault).split()))
-            continue
-        bench.write(whole)
-        with_patch = bench.run(tests)
-        if with_patch != "passed":
-            yield Mutant(patch.slug, tests, left_out, with_patch, "", "unproven")
-            continue
-        bench.write(without_files)
-        without = bench.run(tests)
-        verdict = "killed" if without in ("failed", "timeout") else "survived"
-        yield Mutant(patch.slug, tests, left_out, with_patch, without, verdict)
+def _mutant(
+    bench: Bench, file: Path, patches: tuple[Patch, ...], whole: Trees, patch: Patch
+) -> Mutant:
+    left_out = _dependents(patch, patches)
+    try:
+        without_it = _contents(bench.pin, file, patches, left_out)
+    except VendoringError as fault:
+        return Mutant.of(patch, left_out, "", "", "stuck", " ".join(str(fault).split()))
+    bench.write(whole)
+    with_patch = bench.run(patch.header.tests)
+    if with_patch.outcome != "passed":
+        return Mutant.of(patch, left_out, with_patch.outcome, "", "unproven", with_patch.detail)
+    bench.write(without_it)
+    without = bench.run(patch.header.tests)
+    verdict = "killed" if without.outcome in ("failed", "timeout") else "survived"
+    return Mutant.of(patch, left_out, "passed", without.outcome, verdict, without.detail)
 
 
 def _dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
@@ -144,14 +163,15 @@ def _dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
 
 def _contents(
     pin: Pin, wheel: Path, patches: tuple[Patch, ...], left_out: tuple[str, ...]
-) -> dict[str, bytes | None]:
+) -> Trees:
     """Every touched file as the series without `left_out` makes it."""
+    kept = tuple(patch for patch in patches if patch.slug not in left_out)
     with scratch(pin, wheel, patches) as repo:
-        for patch in patches:
-            if patch.slug not in left_out:
-                (apply_loosely if left_out else apply_exactly)(repo, patch)
+        for patch in kept:
+            (apply_loosely if left_out else apply_exactly)(repo, patch)
         paths = {name: repo.work_tree / name for name in touched_paths(patches)}
-        return {name: path.read_bytes() if path.is_file() else None for name, path in paths.items()}
+        files = {name: p.read_bytes() if p.is_file() else None for name, p in paths.items()}
+        return Trees(files, kept)
 
 
 def _tag_of(python: str) -> str:
@@ -163,9 +183,8 @@ def _check_import(bench: Bench) -> None:
     """The tests must import the scratch tree; an environment that puts another first proves
     nothing.
     """
-    env = os.environ | {"PYTHONPATH": str(bench.tree)}
     code = "import importlib.util as u; print(u.find_spec('sglang').origin)"
-    origin = _ask(bench.python, code, env, bench.layout.root)
+    origin = _ask(bench.python, code, bench.environment(), bench.layout.root)
     if not Path(origin).is_relative_to(bench.tree):
         raise VendoringError(
             "the interpreter imports another sglang than the scratch tree", value=origin
@@ -183,42 +202,23 @@ def _ask(python: str, code: str, env: dict[str, str], folder: Path) -> str:
     return done.stdout.strip()
 
 
-def _outcome(status: int, report: Path) -> str:
+def _outcome(status: int, report: Path) -> Run:
     """Reads pytest's exit status and report. A run passed if a test ran and none failed."""
-    if status != 0 or not report.is_file():
-        return "failed"
-    suites = ElementTree.parse(report).getroot().iter("testsuite")
-    total = skipped = 0
-    for suite in suites:
-        total += int(suite.get("tests", "0"))
-        skipped += int(suite.get("skipped", "0"))
-    return "passed" if total > skipped else "skipped"
+    if not report.is_file():
+        return Run("failed", f"pytest ended with status {status} and no report")
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    if status != 0:
+        return Run("failed", _first_failure(cases) or f"pytest ended with status {status}")
+    ran = [case for case in cases if case.find("skipped") is None]
+    return Run("passed" if ran else "skipped")
 
 
-def write_table(mutants: list[Mutant], folder: Path) -> tuple[Path, Path]:
-    """Writes `mutation.json` and `mutation.md` with today's date."""
-    folder.mkdir(parents=True, exist_ok=True)
-    today = datetime.date.today().isoformat()
-    data = {"date": today, "mutants": [asdict(mutant) for mutant in mutants]}
-    json_path, text_path = folder / "mutation.json", folder / "mutation.md"
-    json_path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    text_path.write_text(
-        f"# Each patch left out alone ({today})\n\n{table_text(mutants)}", encoding="utf-8"
-    )
-    return json_path, text_path
-
-
-def table_text(mutants: list[Mutant]) -> str:
-    """A Markdown table."""
-    lines = [
-        "| patch | left out with it | test | with | without | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    for mutant in mutants:
-        others = ", ".join(name for name in mutant.left_out if name != mutant.slug)
-        tests = " ".join(f"`{node}`" for node in mutant.tests)
-        cells = (mutant.slug, others, tests, mutant.with_patch, mutant.without, mutant.verdict)
-        lines.append("| " + " | ".join(cells) + " |")
-        if mutant.detail:
-            lines.append(f"| | | {mutant.detail} | | | |")
-    return "\n".join(lines) + "\n"
+def _first_failure(cases: list[ElementTree.Element]) -> str:
+    """Name and words of the first test that failed, so that a person sees why."""
+    for case in cases:
+        for kind in ("failure", "error"):
+            found = case.find(kind)
+            if found is not None:
+                words = " ".join(found.get("message", "").split())
+                return f"{case.get('name')}: {words}"[:_WORDS]
+    return ""

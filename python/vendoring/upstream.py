@@ -27,15 +27,22 @@ PREFIX = "python/sglang"
 @dataclass(frozen=True)
 class Mail:
     """One purpose. `skipped` is the reason why there is no mail, `lacks` what its message has not
-    got.
+    got. `depends` are the mails it builds on, `after` those and all that these build on, in order.
     """
 
     slug: str
     file: str = ""
     depends: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     skipped: str = ""
     lacks: tuple[str, ...] = ()
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Test files that it brings, by path in upstream's layout."""
+        names = (Path(name) for name in self.files if name.startswith("test/"))
+        return tuple(str(name) for name in names if name.match("test_*.py"))
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         if reason:
             mails.append(Mail(patch.slug, skipped=reason))
             continue
-        draft = _draft(layout, pin, wheel, patch, patches, owner if stacked else {}, drafts)
+        draft = _draft(layout, pin, wheel, patch, owner if stacked else {}, drafts)
         drafts[patch.slug] = draft
         owner |= {name: patch.slug for name in draft.brought}
         diff = _diff(pin, wheel, draft, drafts)
@@ -76,7 +83,8 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         _try_mail(pin, wheel, folder, draft, drafts)
         files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | set(draft.brought)))
         lacks = _lacks(patch.header, draft.brought)
-        mails.append(Mail(patch.slug, name, draft.depends, files, lacks=lacks))
+        after = tuple(_closure(draft.depends, drafts))
+        mails.append(Mail(patch.slug, name, draft.depends, after, files, lacks=lacks))
     return mails
 
 
@@ -95,7 +103,6 @@ def _draft(
     pin: Pin,
     wheel: Path,
     patch: Patch,
-    patches: tuple[Patch, ...],
     owner: dict[str, str],
     drafts: dict[str, _Draft],
 ) -> _Draft:
@@ -107,7 +114,8 @@ def _draft(
             key="Depends",
             value=", ".join(missing),
         )
-    files = _called_modules(layout, pin, wheel, patch, [p for p in patches if p.slug in declared])
+    below = [drafts[slug].patch for slug in _closure(declared, drafts)]
+    files = _called_modules(layout, pin, wheel, patch, below)
     brought = {f"{PREFIX}/{OWN_PACKAGE}/{p.relative_to(layout.own)}": p.read_bytes() for p in files}
     tests = layout.root / "test" / "upstream" / patch.slug
     for path in sorted(tests.rglob("*")):

@@ -221,6 +221,21 @@ def test_declared_dependency_comes_first(patched: Project, tmp_path: Path) -> No
     assert "width=3" in (folder / "python" / "sglang" / "srt" / "engine.py").read_text()
 
 
+def test_dependency_of_a_dependency_comes_first(patched: Project, tmp_path: Path) -> None:
+    for slug, below, old, new in (("wider", "widen", "2", "3"), ("widest", "wider", "3", "4")):
+        header = HEADER.replace("Retire-When", f"Depends: {below}\nRetire-When")
+        patched.patch(slug, "srt/engine.py", f"width={old}", f"width={new}", header)
+    mails = tmp_path / "mails"
+    done = patched.command("export", "--upstream", str(mails), "--json")
+    about = {mail["slug"]: mail for mail in json.loads(done.stdout)}
+    assert about["widest"]["depends"] == ["wider"]
+    assert about["widest"]["after"] == ["widen", "wider"]
+    folder = clean_checkout(patched, tmp_path / "clean")
+    for slug in ("widen", "wider", "widest"):
+        git_am(folder, mails / f"{slug}.patch")
+    assert "width=4" in (folder / "python" / "sglang" / "srt" / "engine.py").read_text()
+
+
 def test_stacked_mails_share_their_modules(sendable: Project, tmp_path: Path) -> None:
     old, new = "LINE_9 = 9\n", "LINE_9 = 9\nfrom sglang.srt.spec_hardening.limits import MOST\n"
     sendable.patch("limits", "srt/args.py", old, new)
@@ -238,55 +253,6 @@ def test_module_that_needs_our_tools_cannot_be_sent(sendable: Project, tmp_path:
     (sendable.layout.own / "limits.py").write_text("import sglang_spec\n\nMOST = 3\n")
     done = sendable.command("export", "--upstream", str(tmp_path / "mails"))
     assert done.returncode == 1 and "limits.py" in done.stderr
-
-
-def mutation(project: Project, *arguments: str) -> tuple[int, dict[str, Any]]:
-    done = project.command("mutation", "--json", *arguments)
-    assert done.stdout, done.stderr
-    return done.returncode, {entry["slug"]: entry for entry in json.loads(done.stdout)}
-
-
-def test_mutation_finds_the_patch_without_a_killing_test(patched: Project, tmp_path: Path) -> None:
-    status, found = mutation(patched, "--output", str(tmp_path / "table"))
-    assert status == 1
-    assert {slug: entry["verdict"] for slug, entry in found.items()} == {
-        "widen": "killed",
-        "more-steps": "survived",
-    }
-    table = (tmp_path / "table" / "mutation.md").read_text()
-    assert "| more-steps |" in table and "survived" in table
-    assert "date" in json.loads((tmp_path / "table" / "mutation.json").read_text())
-    assert patched.fine("status").count("applied") == 2
-
-
-def test_mutation_leaves_dependents_out_too(patched: Project) -> None:
-    header = HEADER.replace("Retire-When", "Depends: widen\nRetire-When")
-    patched.patch("wider", "srt/engine.py", "width=2", "width=3", header)
-    test = patched.root / "test" / "unit" / "test_widen.py"
-    test.write_text(test.read_text().replace("[1, 2]", "[1, 2, 3]"))
-    status, found = mutation(patched, "widen")
-    assert status == 0 and found["widen"]["left_out"] == ["widen", "wider"]
-
-
-def test_mutation_of_a_patch_that_another_one_needs_silently(patched: Project) -> None:
-    patched.patch("wider", "srt/engine.py", "width=2", "width=3")
-    status, found = mutation(patched, "widen")
-    assert status == 1 and found["widen"]["verdict"] == "stuck"
-    assert "wider" in found["widen"]["detail"]
-
-
-def test_mutation_with_a_test_that_fails_anyway(patched: Project) -> None:
-    test = patched.root / "test" / "unit" / "test_widen.py"
-    test.write_text("def test_width():\n    assert False\n")
-    status, found = mutation(patched, "widen")
-    assert status == 1 and found["widen"]["verdict"] == "unproven"
-
-
-def test_mutation_with_a_test_that_is_skipped_here(patched: Project) -> None:
-    test = patched.root / "test" / "unit" / "test_widen.py"
-    test.write_text("import pytest\n\n\ndef test_width():\n    pytest.skip('no GPU')\n")
-    _, found = mutation(patched, "widen")
-    assert found["widen"]["with_patch"] == "skipped" and found["widen"]["verdict"] == "unproven"
 
 
 def real_wheel() -> Path | None:

@@ -47,7 +47,9 @@ def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
     found = [Case("greedy", prompts[:1])]
     left_out: list[str] = []
     if not scheduler.disable_radix_cache:
-        found.append(Case("prefix hit", prompts[:1], expect_hit=_reaches_a_page(scheduler, prompts)))
+        found.append(
+            Case("prefix hit", prompts[:1], expect_hit=_reaches_a_page(scheduler, prompts))
+        )
     rows = min(len(prompts), scheduler.max_running_requests)
     if rows > 1:
         found.append(Case(f"batch of {rows}", prompts[:rows]))
@@ -108,8 +110,10 @@ def _prompts(scheduler: Any) -> tuple[tuple[int, ...], ...]:
     vocabulary = scheduler.model_config.vocab_size
     # Without a tokenizer: spread over the vocabulary, away from the special tokens at its start.
     return tuple(
-        tuple((1000 * (row + 1) + 37 * column) % max(vocabulary - 300, 1) + min(200, vocabulary // 4)
-              for column in range(24))
+        tuple(
+            (1000 * (row + 1) + 37 * column) % max(vocabulary - 300, 1) + min(200, vocabulary // 4)
+            for column in range(24)
+        )
         for row in range(len(TEXTS))
     )
 

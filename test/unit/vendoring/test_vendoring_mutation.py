@@ -1,0 +1,150 @@
+"""The run that leaves each patch out, on stacks whose tests do and do not find it; its record."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from kit.vendoring_project import HEADER, Project
+
+TEST = Path("test") / "unit" / "test_widen.py"
+
+
+def mutation(project: Project, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = project.command("mutation", "--json", *arguments)
+    assert done.stdout, done.stderr
+    return done.returncode, {entry["slug"]: entry for entry in json.loads(done.stdout)}
+
+
+def test_mutation_finds_the_patch_without_a_killing_test(patched: Project, tmp_path: Path) -> None:
+    status, found = mutation(patched, "--output", str(tmp_path / "table"))
+    assert status == 1
+    assert {slug: entry["verdict"] for slug, entry in found.items()} == {
+        "widen": "killed",
+        "more-steps": "survived",
+    }
+    assert found["widen"]["detail"].startswith("test_width: assert [1] == [1, 2]")
+    assert patched.fine("status").count("applied") == 2
+
+
+def test_mutation_leaves_dependents_out_too(patched: Project) -> None:
+    header = HEADER.replace("Retire-When", "Depends: widen\nRetire-When")
+    patched.patch("wider", "srt/engine.py", "width=2", "width=3", header)
+    test = patched.root / "test" / "unit" / "test_widen.py"
+    test.write_text(test.read_text().replace("[1, 2]", "[1, 2, 3]"))
+    status, found = mutation(patched, "widen")
+    assert status == 0 and found["widen"]["left_out"] == ["widen", "wider"]
+
+
+def test_mutation_of_a_patch_that_another_one_needs_silently(patched: Project) -> None:
+    patched.patch("wider", "srt/engine.py", "width=2", "width=3")
+    status, found = mutation(patched, "widen")
+    assert status == 1 and found["widen"]["verdict"] == "stuck"
+    assert "wider" in found["widen"]["detail"]
+
+
+def test_mutation_with_a_test_that_fails_anyway(patched: Project) -> None:
+    test = patched.root / "test" / "unit" / "test_widen.py"
+    test.write_text("def test_width():\n    assert False\n")
+    status, found = mutation(patched, "widen")
+    assert status == 1 and found["widen"]["verdict"] == "unproven"
+
+
+def test_mutation_with_a_test_that_is_skipped_here(patched: Project) -> None:
+    test = patched.root / "test" / "unit" / "test_widen.py"
+    test.write_text("import pytest\n\n\ndef test_width():\n    pytest.skip('no GPU')\n")
+    _, found = mutation(patched, "widen")
+    assert found["widen"]["with_patch"] == "skipped" and found["widen"]["verdict"] == "unproven"
+
+
+def test_mutation_keeps_rows_of_patches_that_it_did_not_run(patched: Project) -> None:
+    record = patched.layout.patches / "mutation.json"
+    mutation(patched, "more-steps", "--output", str(record.parent))
+    text = record.with_name("mutation.md").read_text()
+    assert "| widen | | | | not run | | |" in text
+    assert f"| survived | {datetime.date.today().isoformat()} |" in text
+    mutation(patched, "widen", "--output", str(record.parent))
+    rows = json.loads(record.read_text())["mutants"]
+    assert [(row["slug"], row["verdict"]) for row in rows] == [
+        ("widen", "killed"),
+        ("more-steps", "survived"),
+    ]
+    assert patched.command("check").returncode == 0, "the record is in nobody's way"
+
+
+def test_mutation_row_gets_stale_with_its_patch_but_not_when_a_neighbour_moves_it(
+    patched: Project,
+) -> None:
+    folder = patched.layout.patches
+    patched.patch("top", "srt/args.py", "class Args", "import os\n\n\nclass Args")
+    mutation(patched, "widen", "more-steps", "--output", str(folder))
+    patched.layout.series.write_text("top\nwiden\nmore-steps\n")
+    patched.fine("refresh")
+    patched.fine("apply")
+    mutation(patched, "widen", "--output", str(folder))
+    assert "stale" not in (folder / "mutation.md").read_text().split("|---")[1]
+    patched.edit("srt/args.py", "steps: int = 4", "steps: int = 5")
+    patched.fine("amend", "more-steps")
+    patched.fine("export")
+    mutation(patched, "widen", "--output", str(folder))
+    assert "| survived, stale |" in (folder / "mutation.md").read_text()
+
+
+def test_mutation_survives_an_interrupt_with_what_was_done(patched: Project) -> None:
+    """The second patch's run is cut off by a test that ends pytest and its parent alike."""
+    folder = patched.layout.patches
+    (patched.root / TEST).write_text(
+        "import os\nimport signal\n\n\ndef test_width():\n"
+        "    from sglang.srt import args, engine\n\n"
+        "    if args.Args.steps == 3:\n        os.kill(os.getppid(), signal.SIGINT)\n"
+        "    assert engine.decode([1, 2, 3]) == [1, 2]\n"
+    )
+    done = patched.command("mutation", "--output", str(folder))
+    assert done.returncode == 130
+    rows = json.loads((folder / "mutation.json").read_text())["mutants"]
+    assert [(row["slug"], row["verdict"]) for row in rows] == [("widen", "killed")]
+
+
+def test_mutation_of_a_test_that_hangs_without_the_patch(patched: Project) -> None:
+    """A hang is a failure too, and nothing of it stays behind."""
+    (patched.root / TEST).write_text(
+        "import subprocess\n\n\ndef test_width():\n"
+        "    from sglang.srt.engine import decode\n\n"
+        "    if decode([1, 2, 3]) != [1, 2]:\n"
+        "        subprocess.run(['sleep', '61.25'])\n"
+    )
+    status, found = mutation(patched, "widen", "--timeout", "8")
+    assert status == 0 and found["widen"]["without"] == "timeout"
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is(path)]
+    assert b"sleep\x0061.25\x00" not in commands
+
+
+def _is(path: Path) -> bool:
+    try:
+        return bool(path.read_bytes())
+    except OSError:
+        return False
+
+
+def test_mutation_gives_the_scratch_tree_a_stamp_that_fits(patched: Project) -> None:
+    """Tests of what the package says about itself need one, also with a patch left out."""
+    (patched.root / TEST).write_text(
+        "import hashlib\nimport json\nfrom pathlib import Path\n\n\ndef test_width():\n"
+        "    import sglang\n\n"
+        "    tree = Path(sglang.__file__).parent\n"
+        "    stamp = json.loads((tree / '_spec_pin.json').read_text())\n"
+        "    for name, digest in stamp['files'].items():\n"
+        "        assert hashlib.sha256((tree / name).read_bytes()).hexdigest() == digest\n"
+        "    slugs = [patch['slug'] for patch in stamp['patches']]\n"
+        "    assert slugs == ['widen', 'more-steps'], slugs\n"
+    )
+    status, found = mutation(patched, "widen")
+    assert status == 0, found
+    assert found["widen"]["detail"].startswith("test_width: AssertionError: ['more-steps']")
+
+
+def test_mutation_passes_arguments_to_pytest(patched: Project) -> None:
+    _, found = mutation(patched, "widen", "--pytest-arg=-k", "--pytest-arg=nothing_of_the_kind")
+    assert found["widen"]["verdict"] == "unproven"
