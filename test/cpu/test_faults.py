@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
+
 import pytest
+from kit import fault_matrix
 from kit.fault_run import Outcome, Plan, run_engine
 from kit.servers import ServerPool
+from sglang.srt.spec_hardening import stages
 from sglang_spec import host
 from sglang_spec.models import Pair
 
@@ -24,5 +28,40 @@ def test_engine_caller_gets_an_exception(servers: ServerPool, tiny: Pair, thread
     outcome = run_engine(servers.zygote, tiny, plan, thread=thread)
     assert outcome.code == 0 and outcome.events[-1]["event"] == "alive", outcome
     assert [event["event"] for event in outcome.events] == ["ready", "raised", "alive"]
-    assert "rank TP0" in _raised(outcome) and "stage verify: SystemExit: 0" in outcome.line
+    assert (
+        "rank TP0" in _raised(outcome) and "stage serving (verify): SystemExit: 0" in outcome.line
+    )
     assert not outcome.left
+
+
+def test_the_pairwise_rows_cover_every_pair_and_stage() -> None:
+    rows = fault_matrix.pairwise()
+    phase_of = {stage: name for name, phase in fault_matrix.PHASES.items() for stage in phase}
+    assert {row.stage for row in rows} == set(phase_of)
+    assert len(phase_of) >= 12
+    assert set(stages.BY_NAME) - {"serving"} <= set(phase_of)
+    levels = {
+        "phase": list(fault_matrix.PHASES),
+        "kind": list(stages.CONTROL_KINDS),
+        "front": list(fault_matrix.FRONTS),
+        "tp": list(fault_matrix.SIZES),
+    }
+    seen = [(phase_of[row.stage], row.kind, row.front, row.tp) for row in rows]
+    for (a, first), (b, second) in combinations(enumerate(levels.values()), 2):
+        assert set(product(first, second)) <= {(row[a], row[b]) for row in seen}, (a, b)
+
+
+@pytest.mark.parametrize("row", fault_matrix.pairwise(), ids=lambda row: row.id)
+def test_a_fault_ends_the_tree_or_turns_health_red(
+    servers: ServerPool, tiny: Pair, row: fault_matrix.Row
+) -> None:
+    outcome = fault_matrix.run(row, servers.zygote, tiny)
+    assert not fault_matrix.faults_of(row, outcome), outcome
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("row", fault_matrix.whole(), ids=lambda row: row.id)
+def test_every_fault(servers: ServerPool, tiny: Pair, row: fault_matrix.Row) -> None:
+    """Hundreds of starts of 5 to 15 s each: most of an hour on two cores."""
+    outcome = fault_matrix.run(row, servers.zygote, tiny)
+    assert not fault_matrix.faults_of(row, outcome), outcome

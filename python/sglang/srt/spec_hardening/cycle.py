@@ -11,14 +11,15 @@ import time
 from typing import Any
 
 from . import construction, faults, stages
-from .record import Status
+
+_PARTS = {stage.name: number for number, stage in enumerate(stages.CYCLE, start=1)}
 
 
 def enter(stage: str) -> None:
     """The rank begins `stage` of a cycle (prefill, draft, verify, draft_extend)."""
     rank = construction.here()
-    if rank is not None and rank.status == Status.READY:
-        rank.stage = stages.INDEX[stage]
+    if rank is not None:
+        rank.part = _PARTS[stage]
     faults.hit(stage)
 
 

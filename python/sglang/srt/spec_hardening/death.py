@@ -190,10 +190,20 @@ def final_line(processes: Sequence[BaseProcess] = ()) -> str:
     return found.line if found else "a child process ended (no rank says why; see above)"
 
 
-def say_why() -> None:
-    """The last words of a server that is about to kill its own tree."""
-    logger.error(final_line())
+def leave() -> None:
+    """End a server from its SIGQUIT handler: everything it started, then itself, with exit code 1.
+    Does not return. The final line comes last."""
+    children = psutil.Process().children(recursive=True)
+    line = final_line()
+    for child in children:
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(children, timeout=30)
     litter.sweep(_board)
+    logger.error(line)
+    os._exit(1)
 
 
 def is_embedded() -> bool:
@@ -225,7 +235,7 @@ def end_server(processes: Sequence[BaseProcess]) -> None:
 
 
 def _verdict(rank: record.Rank, cause: str, where: str, traceback: str = "") -> Verdict:
-    return Verdict(rank.name, rank.pid, rank.stage_name, cause, where, traceback)
+    return Verdict(rank.name, rank.pid, rank.place, cause, where, traceback)
 
 
 def _is_consequence(rank: record.Rank) -> bool:

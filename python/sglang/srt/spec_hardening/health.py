@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Response
-
 from sglang.srt.runtime_context import get_disagg, get_parallel, get_spec
 
 from . import death, record
@@ -66,13 +65,13 @@ def pulse(board: record.Board, limit: float) -> Pulse:
         since = rank.pending_since
         if rank.status == record.Status.FAILED:
             cause = rank.cause.decode("utf-8", "replace")
-            trouble = trouble or f"{rank.name} failed in stage {rank.stage_name}: {cause}"
+            trouble = trouble or f"{rank.name} failed in stage {rank.place}: {cause}"
         elif rank.status != record.Status.CLOSED and not record.alive(rank.pid):
             trouble = f"{rank.name} (pid {rank.pid}) is gone"
         elif since and now - since > limit:
             trouble = trouble or (
                 f"{rank.name}: no verify has returned for {now - since:.0f} s "
-                f"(bound {limit:.0f} s), last seen in stage {rank.stage_name}"
+                f"(bound {limit:.0f} s), last seen in stage {rank.place}"
             )
     return Pulse(trouble, last)
 

@@ -120,6 +120,20 @@ def check(worker: Any) -> None:
             f"construction ended without {', '.join(missing)}; a phase was skipped or left early. "
             "The stages of the record say how far it came"
         )
+    if draft_worker is not None:
+        _check_token_map(draft_worker)
+
+
+def _check_token_map(draft_worker: Any) -> None:
+    """The worker's map must have one entry for each token of the draft: a short one is only noticed
+    by the first draft token past its end."""
+    own = getattr(draft_worker, "hot_token_id", None)
+    models = getattr(getattr(draft_worker.draft_runner, "model", None), "hot_token_id", None)
+    if own is not None and models is not None and own.shape != models.shape:
+        raise IncompleteWorkerError(
+            f"EagleDraftWorker.hot_token_id has shape {tuple(own.shape)}, the draft's own map "
+            f"{tuple(models.shape)}"
+        )
 
 
 def _missing(worker: Any) -> list[str]:

@@ -52,14 +52,33 @@ class _Header(ctypes.Structure):
 
 
 class Rank(ctypes.Structure):
-    """One rank's page. Text is UTF-8, cut to the field; set `status` last."""
+    """One rank's page. Text is UTF-8, cut to the field; set `status` last.
+
+    `pending_since` is when the oldest verify that is out was launched, 0 if none is.
+    """
+
+    pid: int
+    status: int
+    stage: int
+    was_ready: int
+    part: int
+    entered: float
+    deadline: float
+    failed_at: float
+    pending_since: float
+    last_decode: float
+    launched: int
+    completed: int
+    label: bytes
+    cause: bytes
+    traceback: bytes
 
     _fields_ = [
         ("pid", ctypes.c_int32),
         ("status", ctypes.c_uint8),
         ("stage", ctypes.c_uint8),
         ("was_ready", ctypes.c_uint8),
-        ("_pad", ctypes.c_uint8),
+        ("part", ctypes.c_uint8),
         ("entered", ctypes.c_double),
         ("deadline", ctypes.c_double),
         ("failed_at", ctypes.c_double),
@@ -80,11 +99,18 @@ class Rank(ctypes.Structure):
     def stage_name(self) -> str:
         return stages.ALL[self.stage].name
 
+    @property
+    def place(self) -> str:
+        """The stage, and the part of the cycle if a cycle has begun in it."""
+        part = f" ({stages.CYCLE[self.part - 1].name})" if self.part else ""
+        return self.stage_name + part
+
     def enter(self, name: str) -> None:
         now = time.monotonic()
         limit = stages.limit_of(name)
         self.deadline = 0.0
         self.stage = stages.INDEX[name]
+        self.part = 0
         self.entered = now
         self.deadline = now + limit if limit else 0.0
 

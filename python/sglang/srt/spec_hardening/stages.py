@@ -71,13 +71,21 @@ INDEX = {stage.name: number for number, stage in enumerate(ALL)}
 def limit_of(name: str) -> float:
     """Seconds a rank may stay in the stage; 0 means for ever.
 
-    SGLANG_SPEC_STAGE_TIMEOUT, in seconds, replaces the limit of every construction stage (0
-    switches all of them off). Cycles have no limit of this sort: `health` watches them.
+    SGLANG_SPEC_STAGE_TIMEOUT replaces the limits of construction: a number of seconds for every
+    stage (0 switches all off), or a list `stage=seconds,stage=seconds`. Cycles have no limit of
+    this sort: `health` watches them. ValueError if it cannot be read.
     """
-    if name in _CONSTRUCTION:
-        given = os.environ.get("SGLANG_SPEC_STAGE_TIMEOUT")
-        return BY_NAME[name].limit_s if given is None else float(given)
-    return 0.0
+    if name not in _CONSTRUCTION:
+        return 0.0
+    given = os.environ.get(TIMEOUT_VARIABLE, "")
+    for part in filter(None, given.split(",")):
+        stage, equals, seconds = part.rpartition("=")
+        if equals and stage not in _CONSTRUCTION:
+            raise ValueError(f"{TIMEOUT_VARIABLE}={given}: no stage {stage!r}")
+        if stage in ("", name):
+            return float(seconds)
+    return BY_NAME[name].limit_s
 
 
+TIMEOUT_VARIABLE = "SGLANG_SPEC_STAGE_TIMEOUT"
 _CONSTRUCTION = frozenset(stage.name for stage in STAGES)

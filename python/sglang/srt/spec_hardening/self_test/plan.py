@@ -119,12 +119,12 @@ def _prompts(scheduler: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _long(prompts: tuple[tuple[int, ...], ...], length: int) -> tuple[int, ...]:
-    line = prompts[0]
-    return (line * (length // len(line) + 1))[:length]
+    first, *rest = prompts[0]  # what opens a text is not repeated
+    return (first, *(rest * (length // len(rest) + 1)))[:length]
 
 
 def _reaches_a_page(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> bool:
-    return len(prompts[0]) > scheduler.page_size + 1
+    return len(prompts[0]) > int(scheduler.page_size) + 1
 
 
 def _has_grammar(scheduler: Any) -> bool:

@@ -48,10 +48,12 @@ def no_trace(scheduler: Any) -> Iterator[None]:
         vars(collector).update(dict.fromkeys(metrics, _Silent()))
     for sender in senders:
         sender.socket = None
+    sleeper, scheduler.idle_sleeper = scheduler.idle_sleeper, None  # waits for a client's message
     try:
         yield
     finally:
         vars(scheduler).update(kept["plain"])
+        scheduler.idle_sleeper = sleeper
         vars(reporter).update(kept["reporter"])
         for collector, metrics in zip(collectors, kept["metrics"], strict=True):
             vars(collector).update(metrics)

@@ -74,7 +74,9 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
             for req in reqs:
                 compare.check_pattern(case, _text(scheduler, req))
             continue
-        decoded += [(case, prompt, _output(req)) for prompt, req in zip(case.prompts, reqs)]
+        decoded += [
+            (case, prompt, _output(req)) for prompt, req in zip(case.prompts, reqs, strict=True)
+        ]
         if case.counts_acceptance:
             counted += reqs
     quiet.flush(scheduler)  # the teacher must not read what decoding wrote

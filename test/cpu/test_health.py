@@ -1,0 +1,123 @@
+"""Health of a running server: cheap while it decodes, red with a reason when a verify hangs."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from kit.fault_run import PROBES
+from kit.servers import ServerPool
+from sglang_spec.client import Client
+from sglang_spec.models import Pair
+from sglang_spec.server import Launch, Server, Speculation
+
+PROBED = 1000
+WINDOW = 4  # seconds, of a probe
+
+
+def _prefills(server: Server) -> int:
+    return server.log.read_text(errors="replace").count("Prefill batch")
+
+
+@pytest.fixture(scope="module")
+def launch(tiny: Pair) -> Launch:
+    environment = {"SGLANG_HEALTH_CHECK_TIMEOUT": str(WINDOW)}
+    arguments = ("--skip-server-warmup",)
+    return Launch(
+        tiny.target, Speculation(tiny.draft), arguments=arguments, environment=environment
+    )
+
+
+def test_1000_probes_under_load_cause_no_prefill(servers: ServerPool, launch: Launch) -> None:
+    server = servers.server(launch)
+    done = threading.Event()
+
+    def load() -> None:
+        own = Client(server.url)
+        while not done.is_set():
+            own.generate([0, *range(70, 90)], 400, ignore_eos=True)
+        own.close()
+
+    worker = threading.Thread(target=load)
+    worker.start()
+    try:
+        time.sleep(1)
+        before, asked = _prefills(server), _requests(server)
+        took = []
+        with httpx.Client(base_url=server.url) as http:
+            for number in range(PROBED):
+                begun = time.perf_counter()
+                reply = http.get(PROBES[number % len(PROBES)])
+                took.append(time.perf_counter() - begun)
+                assert reply.status_code == 200, reply.text
+        after, loads = _prefills(server), _requests(server) - asked
+    finally:
+        done.set()
+        worker.join()
+    assert after - before <= loads + 1, "a probe caused a prefill"
+    cuts = statistics.quantiles(took, n=100)
+    print(f"{PROBED} probes under load: p50 {1e3 * cuts[49]:.1f} ms, p99 {1e3 * cuts[98]:.1f} ms")
+
+
+def _requests(server: Server) -> int:
+    """Requests of the load that were answered, as the front end's log counts them."""
+    return server.log.read_text(errors="replace").count("POST /generate")
+
+
+def test_an_idle_server_decodes_for_a_probe_once_a_window(
+    servers: ServerPool, launch: Launch
+) -> None:
+    client, server = servers.client(launch), servers.server(launch)
+    client.generate([0, 70, 71], 6, ignore_eos=True)
+    before = _prefills(server)
+    assert client.get("/health").status_code == 200
+    assert _prefills(server) == before  # it decoded a moment ago
+    time.sleep(WINDOW + 1)
+    assert client.get("/health").status_code == 200
+    assert _prefills(server) == before + 1
+    for _ in range(5):
+        assert client.get("/health").status_code == 200
+    assert _prefills(server) == before + 1  # the probe's own decode counts
+
+
+@pytest.fixture
+def hanging(servers: ServerPool, launch: Launch) -> Iterator[Server]:
+    environment = {
+        **launch.environment,
+        "SGLANG_TEST_MODE": "1",
+        "SGLANG_SPEC_FAULT": "serving_verify:hang",
+    }
+    arguments = (*launch.arguments, "--speculative-verify-timeout", "2")
+    own = Launch(launch.model, launch.speculation, "bfloat16", arguments, environment)
+    with servers.start(own, "hang") as server:
+        yield server.wait_ready()
+
+
+def test_a_verify_that_hangs_turns_every_probe_red(hanging: Server) -> None:
+    def ask() -> None:
+        try:
+            httpx.post(
+                f"{hanging.url}/generate",
+                json={"input_ids": [0, 70, 71], "sampling_params": {"max_new_tokens": 8}},
+                timeout=12,
+            )
+        except httpx.TimeoutException:
+            return
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    begun = time.monotonic()
+    while httpx.get(f"{hanging.url}/health", timeout=30).status_code == 200:
+        assert time.monotonic() - begun < 15
+        time.sleep(0.1)
+    for _ in range(5):
+        for path in PROBES:
+            reply = httpx.get(hanging.url + path, timeout=30)
+            assert reply.status_code == 503
+            assert "rank TP0: no verify has returned" in reply.text and "verify" in reply.text
+        time.sleep(0.3)
+    asker.join()

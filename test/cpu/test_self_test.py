@@ -1,0 +1,137 @@
+"""The start-up self-test: what it proves, that it leaves no trace, what it refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import checkpoints
+from kit.servers import ServerPool
+from sglang_spec.client import Client
+from sglang_spec.models import Pair
+from sglang_spec.server import Launch, Server, ServerError, Speculation
+
+STEPS = 3
+METRICS = ("--enable-metrics", "--enable-cache-report")
+
+
+def _launch(pair: Pair, *arguments: str, **environment: str) -> Launch:
+    return Launch(
+        pair.target,
+        Speculation(pair.draft, STEPS, 1, STEPS + 1),
+        arguments=("--skip-server-warmup", "--random-seed", "7", *METRICS, *arguments),
+        environment=environment,
+    )
+
+
+def _info(client: Client) -> dict[str, Any]:
+    body: dict[str, Any] = client.get("/server_info").json()
+    return body
+
+
+@pytest.fixture(scope="module")
+def proven(servers: ServerPool, tiny: Pair) -> Client:
+    return servers.client(_launch(tiny, "--chunked-prefill-size", "64"))
+
+
+def test_it_decodes_in_every_mode_before_the_server_is_ready(proven: Client) -> None:
+    found = _info(proven)["speculative_self_test"]
+    assert found["state"] == "proven"
+    assert found["accept_length"] == STEPS + 1  # of the pair that is right by construction
+    wanted = {"greedy", "prefix hit", "batch of 3", "sampled", "chunked prefill"}
+    assert wanted <= set(found["modes"]), found
+    assert found["cycles"] > 0 and found["seconds"] > 0
+
+
+def test_it_uses_the_grammar_where_the_vocabulary_has_one(
+    servers: ServerPool, embedded: Pair
+) -> None:
+    """Also the time of the whole test on the embedded pair, 20 s on two idle cores."""
+    found = _info(servers.client(Launch(embedded.target, Speculation(embedded.draft))))
+    test = found["speculative_self_test"]
+    assert "grammar" in test["modes"], test
+    assert test["accept_length"] > 1.3
+    print(f"self-test of the embedded pair: {test['seconds']:.1f} s")
+
+
+def _metric(text: str, name: str) -> float:
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if re.match(rf"sglang:{name}(_total)?{{", line)
+    )
+
+
+def test_it_leaves_no_trace(servers: ServerPool, tiny: Pair, proven: Client) -> None:
+    """A server that ran it and one that did not cannot be told apart by what they do next."""
+    skipped = servers.client(
+        _launch(tiny, "--chunked-prefill-size", "64", "--skip-speculative-self-test")
+    )
+    prompt = [0, *range(70, 110)]
+    seen = []
+    for client in (proven, skipped):
+        text = client.get("/metrics").text
+        counts = {
+            name: _metric(text, name)
+            for name in ("spec_verify_calls", "prompt_tokens", "generation_tokens", "num_requests")
+        }
+        state = _info(client)["internal_states"][0]
+        first = client.generate(prompt, 12, temperature=1.0)
+        seen.append(
+            (counts, state.get("avg_spec_accept_length"), first.tokens, first.meta["cached_tokens"])
+        )
+    assert seen[0] == seen[1]
+    assert not any(seen[0][0].values())
+
+
+def test_skipped_it_is_unproven_everywhere(servers: ServerPool, tiny: Pair) -> None:
+    launch = _launch(tiny, "--chunked-prefill-size", "64", "--skip-speculative-self-test")
+    client = servers.client(launch)
+    found = _info(client)["speculative_self_test"]
+    assert found["state"] == "unproven" and "--skip-speculative-self-test" in found["reason"]
+    assert 'state="unproven"' in client.get("/metrics").text
+    assert "self-test: unproven" in servers.server(launch).log.read_text(errors="replace")
+
+
+def _refusal(server: Server) -> str:
+    with server, pytest.raises(ServerError):
+        server.wait_ready()
+    lines = [line for line in server.log.read_text(errors="replace").splitlines() if line.strip()]
+    assert server.returncode not in (None, 0)
+    return lines[-1]
+
+
+def _deaf(tiny: Pair, folder: Path) -> Pair:
+    """The tiny pair with a draft whose head names the wrong token every time."""
+
+    def roll(tensors: checkpoints.Tensors) -> None:
+        name = next(name for name in tensors if name.endswith("lm_head.weight"))
+        tensor = tensors[name]
+        half = len(tensor.data) // 2
+        tensors[name] = replace(tensor, data=tensor.data[half:] + tensor.data[:half])
+
+    return replace(tiny, draft=checkpoints.copy(tiny.draft, folder / "draft", tensors=roll))
+
+
+def test_a_draft_that_accepts_nothing_is_refused_by_the_floor(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    deaf = _deaf(tiny, tmp_path)
+    line = _refusal(servers.start(_launch(deaf, "--speculative-min-accept-length", "1.5")))
+    assert "rank TP0" in line and "stage self_test" in line
+    measured = re.search(r"accept length (\d\.\d+) over (\d+) verify cycles", line)
+    assert measured is not None and 1.0 <= float(measured[1]) < 1.5, line
+    assert "eagle_aux_hidden_state_layer_ids" in line and "1.5" in line
+
+
+def test_forced_acceptance_is_unproven_not_failed(servers: ServerPool, tiny: Pair) -> None:
+    server = servers.start(_launch(tiny, SGLANG_SIMULATE_ACC_LEN="2.5"))
+    with server:
+        server.wait_ready()
+        client = Client(server.url)
+        found = _info(client)["speculative_self_test"]
+        client.close()
+    assert found["state"] == "unproven" and "SGLANG_SIMULATE_ACC_LEN" in found["reason"]

@@ -1,0 +1,58 @@
+"""The comparison with the teacher: what it lets pass and what it does not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from sglang.srt.spec_hardening.self_test import compare
+from sglang.srt.spec_hardening.self_test.plan import TOP_K, Case
+from sglang.srt.spec_hardening.self_test.result import Result, SelfTestError, State
+
+
+def _teacher(values: list[float], best: list[float]) -> SimpleNamespace:
+    """A Req whose tokens have log probability `values` where the best TOP_K have `best` and less,
+    half a nat a rank."""
+    top = [[first - 0.5 * rank for rank in range(TOP_K)] for first in best]
+    logprob = SimpleNamespace(
+        input_token_logprobs_val=[None, *values], input_top_logprobs_val=[None, *top]
+    )
+    return SimpleNamespace(logprob=logprob)
+
+
+GREEDY = Case("greedy", ((1, 2),))
+SAMPLED = Case("sampled", ((1, 2),), check="top_k")
+
+
+def test_the_argmax_and_a_tie_within_rounding_pass() -> None:
+    compare.check(GREEDY, [5, 6], _teacher([-0.1, -0.8], [-0.1, -0.5]), tolerance=1.0)
+
+
+@pytest.mark.parametrize("value", [-3.0, float("nan")])
+def test_a_token_that_the_target_would_not_say_is_named(value: float) -> None:
+    with pytest.raises(SelfTestError, match="token 6 at output position 1 of 2"):
+        compare.check(GREEDY, [5, 6], _teacher([-0.1, value], [-0.1, -0.5]), tolerance=1.0)
+
+
+def test_a_sampled_token_may_be_any_of_the_top_k() -> None:
+    lowest = -0.1 - 0.5 * (TOP_K - 1)
+    compare.check(SAMPLED, [5], _teacher([lowest], [-0.1]), tolerance=0.05)
+    with pytest.raises(SelfTestError, match="mode sampled"):
+        compare.check(SAMPLED, [5], _teacher([lowest - 0.2], [-0.1]), tolerance=0.05)
+
+
+def test_float32_is_held_closer() -> None:
+    assert compare.tolerance_of("torch.float32") < compare.tolerance_of("torch.bfloat16")
+
+
+def test_constrained_output_must_match() -> None:
+    case = Case("grammar", ((1, 2),), check="pattern")
+    compare.check_pattern(case, "123456")
+    with pytest.raises(SelfTestError, match="12345x"):
+        compare.check_pattern(case, "12345x")
+
+
+def test_the_log_line_says_what_was_left_out() -> None:
+    result = Result(State.PROVEN, "", 1.2, 2.5, 20, ("greedy",), ("grammar (no backend)",))
+    assert "accept length 2.50" in result.line and "left out: grammar" in result.line
+    assert Result(State.UNPROVEN, "why").line.endswith("unproven: why")
