@@ -19,6 +19,62 @@ def capture() -> None:
     """
 
 
+@capture.command(context_settings={"ignore_unknown_options": True})
+@click.option("--target", type=FOLDER, required=True, help="Folder of the target.")
+@click.option("--prompts", type=FOLDER, required=True, help="JSON lines: input_ids, text, ...")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="The dump's folder.")
+@click.option("--draft", type=FOLDER, help="Capture what this draft is given.")
+@click.option("--loops", help="Capture at these loop indices, e.g. 3,31,59.")
+@click.option("--all-layers", is_flag=True, help="Capture the embedding and every layer.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Cut longer prompts.")
+@click.option("--dtype", default="bfloat16", show_default=True, help="As of the server.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.argument("server", nargs=-1, type=click.UNPROCESSED)
+def dump(
+    target: Path,
+    prompts: Path,
+    output: Path,
+    draft: Path | None,
+    loops: str | None,
+    all_layers: bool,
+    max_tokens: int | None,
+    dtype: str,
+    as_json: bool,
+    server: tuple[str, ...],
+) -> None:
+    """Run prompts through the real engine and write what it captures, position by position.
+
+    What stands after `--` goes to the server (--tp-size 8, --quantization, ...). A run that was
+    interrupted goes on where it stopped when it is started again with the same folder.
+
+    \b
+    Example: sglang-spec capture dump --target T --draft D --prompts p.jsonl --output d/ -- --tp 8
+    """
+    from ..server import ServerError
+    from . import extract
+    from .prompts import PromptError, read_prompts
+
+    if sum([draft is not None, loops is not None, all_layers]) != 1:
+        raise click.UsageError("give one of --draft, --loops, --all-layers")
+    try:
+        given = [int(loop) for loop in loops.split(",")] if loops else None
+        chosen = extract.plan(target, draft, given)
+        with prompts.open() as lines:
+            total = sum(1 for _ in lines)
+        with click.progressbar(length=total, label="samples", file=sys.stderr) as bar:
+            progress = extract.Progress(lambda made: bar.update(1))
+            listed = read_prompts(prompts, target, max_tokens)
+            made = extract.extract(chosen, listed, output, server, dtype, progress)
+    except (extract.ExtractError, PromptError, ServerError, ValueError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    told = {"samples": made.samples, "tokens": made.tokens, "already_there": made.skipped}
+    if as_json:
+        click.echo(json.dumps(told))
+    else:
+        click.echo(f"{made.samples} samples, {made.tokens} tokens, {made.skipped} already there")
+
+
 @capture.command()
 @click.argument("a", type=FOLDER)
 @click.argument("b", type=FOLDER)

@@ -217,12 +217,7 @@ class _Finder:
         return None if found is None else self._at(found)
 
     def _at(self, place: int) -> Sample | None:
-        from .dump import read_sample
-
-        if place >= len(self._dump):
-            return None
-        identity, file = self._dump.files[place]
-        return read_sample(identity, file, len(self._dump.labels), self._dump.hidden_size)
+        return self._dump.sample(place) if place < len(self._dump) else None
 
 
 def _key(ids: Array) -> bytes:

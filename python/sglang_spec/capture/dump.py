@@ -1,12 +1,12 @@
 """A dump: samples with the states of each slot, and a manifest that says what the slots are.
 
     manifest.json          what was captured, of which target, by which engine
-    samples.jsonl          one line a finished sample: {"id", "file", "tokens"}
+    samples.jsonl          one line a finished sample: {"id", "file", "tokens", "loss_runs"}, the
+                           last one only if the prompt had a loss mask: [[value, tokens], ...]
     samples/000/7.safetensors
         input_ids            [tokens] int64
         states               [tokens, slots * hidden], the slots side by side in order
         last_hidden_states   [tokens, hidden], after the final norm (what lm_head takes)
-        loss_mask            [tokens] int64, only if the prompt had one
 
 Folders of `.ckpt` and `.pt` files as other trainers keep them are read too (`foreign`).
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,21 @@ class Dump:
     hidden_size: int
     manifest: dict[str, Any] = field(default_factory=dict)
     files: tuple[tuple[str, Path], ...] = ()
+    loss_runs: tuple[Any, ...] = ()
 
     def samples(self) -> Iterator[Sample]:
-        """Every sample, one at a time, in the order in which the dump lists them."""
-        for identity, file in self.files:
-            yield read_sample(identity, file, len(self.labels), self.hidden_size)
+        """Every sample, one at a time, by its number."""
+        for place in range(len(self.files)):
+            yield self.sample(place)
+
+    def sample(self, place: int) -> Sample:
+        identity, file = self.files[place]
+        sample = read_sample(identity, file, len(self.labels), self.hidden_size)
+        runs = self.loss_runs[place] if self.loss_runs else None
+        if not runs:
+            return sample
+        values, counts = zip(*runs, strict=True)
+        return replace(sample, loss_mask=np.repeat(np.array(values, np.int64), counts))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -87,13 +97,14 @@ def _own(folder: Path, manifest: dict[str, Any], labels: tuple[str, ...] | None)
         raise DumpError(f"{folder / MANIFEST}: format is {manifest.get('format')!r}, not {FORMAT}")
     slots = manifest["slots"]
     lines = (folder / SAMPLES).read_text().splitlines() if (folder / SAMPLES).exists() else []
-    listed = [json.loads(line) for line in lines]
+    listed = sorted(map(json.loads, lines), key=lambda one: int(one["id"]))
     files = tuple((str(one["id"]), folder / one["file"]) for one in listed)
     names = labels or tuple(slot["takes"] for slot in slots)
     if len(names) != len(slots):
         raise DumpError(f"{folder} has {len(slots)} slots, {len(names)} labels are given")
     loops = tuple(slot["loop_index"] for slot in slots)
-    return Dump(folder, names, loops, int(manifest["hidden_size"]), manifest, files)
+    runs = tuple(one.get("loss_runs") for one in listed)
+    return Dump(folder, names, loops, int(manifest["hidden_size"]), manifest, files, runs)
 
 
 def _foreign(folder: Path, labels: tuple[str, ...] | None, slots: int) -> Dump:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglang.srt.spec_hardening import capture_writer
 from sglang.srt.spec_hardening.contract import ContractError, Slot
 from sglang.srt.spec_hardening.contract.families import EAGLE3_DRAFTS, FAMILIES
 from sglang.srt.spec_hardening.contract.layer_ids import IDS, NESTED, resolve_ids, uses_aux
@@ -123,22 +124,28 @@ def draft_layer_ids(hf_config: Any, mode: str) -> tuple[bool, list[int] | None]:
     return uses_aux(config), None if ids is None else list(ids)
 
 
-def plan_capture(model: Any, ids: Sequence[int] | None, is_last_stage: bool = True) -> None:
+def plan_capture(
+    model: Any, ids: Sequence[int] | None, is_last_stage: bool = True, has_draft: bool = True
+) -> None:
     """Check that `model`, having been given `ids`, will capture what they mean, and remember it.
 
     The plan is logged and put on the model and its logits processor. A model whose class the
-    contract does not know is taken at its word.
+    contract does not know is taken at its word. A target without a draft is left alone unless its
+    states go to files; then it captures what the tool asks for.
 
     Raises:
         CaptureError: the model will capture other layers, or none.
     """
-    if not is_last_stage:
+    dump = capture_writer.settings()
+    if not is_last_stage or not (has_draft or dump):
         return
     text = _text_config(model.config)
     layers = int(text.num_hidden_layers)
     given = None if ids is None else tuple(ids)
+    if dump is not None and dump.loop_indices is not None:
+        capture_writer.redirect(_parts(model), dump.loop_indices)
     will = _told(model)
-    family = FAMILIES.get(type(model).__name__)
+    family = None if dump is not None else FAMILIES.get(type(model).__name__)
     wanted = tuple(will) if family is None else family.loop_indices(given, layers)
     hidden = getattr(text, "hidden_size", None)
     convention = f"{family.convention.value} ({family.source})" if family else "not known"
@@ -163,12 +170,17 @@ def capture_info(model: Any) -> dict[str, Any] | None:
 
 def _told(model: Any) -> list[int]:
     """The loop indices that the model, or the language model inside it, holds now."""
-    outer = [model, getattr(model, "language_model", None)]
-    inner = [getattr(owner, "model", None) for owner in outer]
-    for owner in [*inner, *outer]:
+    for owner in _parts(model):
         if listed := getattr(owner, "layers_to_capture", None):
             return [int(index) for index in listed]
     return []
+
+
+def _parts(model: Any) -> list[Any]:
+    """The objects of a model that may hold the list: the decoder stacks first, then wrappers."""
+    outer = [model, getattr(model, "language_model", None)]
+    inner = [getattr(owner, "model", None) for owner in outer]
+    return [part for part in [*inner, *outer] if part is not None]
 
 
 def _text_config(config: Any) -> Any:

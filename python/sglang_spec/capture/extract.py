@@ -1,0 +1,275 @@
+"""Runs prompts through the real engine and lets it write what it captures. Resumable.
+
+The engine is started by this tool, captures without a draft, and writes each prompt's states itself
+(`sglang.srt.spec_hardening.capture_writer`); this side sends prompts, a bounded number at a time,
+and notes a sample only when its file is there. A second run with the same folder does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from .. import process
+from ..server import Launch, Server, Spawn
+from .dump import FORMAT, MANIFEST, SAMPLES
+from .prompts import Prompt
+
+VARIABLE = "SGLANG_SPEC_CAPTURE"
+_AT_ONCE = 32
+_FILE_TIMEOUT = 120.0
+
+
+class ExtractError(RuntimeError):
+    """The dump cannot be made, or goes on from one that was made otherwise."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to capture of which target.
+
+    Attributes:
+        slots: (what it takes, loop index) of each slot, in order.
+        architecture, layers, hidden_size: of the target's config.
+    """
+
+    model: Path
+    architecture: str
+    layers: int
+    hidden_size: int
+    slots: tuple[tuple[str, int], ...]
+
+    @property
+    def loops(self) -> list[int]:
+        return [loop for _, loop in self.slots]
+
+    def manifest(self, arguments: Sequence[str]) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "target": self.model.name,
+            "architecture": self.architecture,
+            "layers": self.layers,
+            "hidden_size": self.hidden_size,
+            "slots": [
+                {"slot": place, "takes": takes, "loop_index": loop}
+                for place, (takes, loop) in enumerate(self.slots)
+            ],
+            "last_hidden_states": "after the final norm",
+            "server_arguments": list(arguments),
+        }
+
+
+def plan(target: Path, draft: Path | None, loops: Sequence[int] | None) -> Plan:
+    """The slots of a dump: those of a draft by its contract, given loop indices, or every layer.
+
+    Raises:
+        ExtractError: the draft does not fit, or the target cannot capture these layers.
+    """
+    contract: Any = import_module("sglang_spec.hardening.contract")
+    families: Any = import_module("sglang_spec.hardening.contract.families")
+    slots: Any = import_module("sglang_spec.hardening.contract.slots")
+    checkpoint: Any = import_module("sglang_spec.hardening.contract.checkpoint")
+    report: Any = import_module("sglang_spec.hardening.contract.report")
+    findings = report.Findings()
+    config = checkpoint.read_config(target, findings)
+    if config is None:
+        raise ExtractError(findings.report().error_text())
+    family = families.FAMILIES.get(config.architecture)
+    if family is None:
+        raise ExtractError(f"{config.architecture} cannot capture layers for EAGLE3")
+    if draft is not None:
+        settings = contract.Settings(allow_longer_context=True)
+        checked = contract.check_pair(target, draft, settings)
+        if not checked.accepted:
+            raise ExtractError(checked.error_text())
+        loops = [slot.loop_index for slot in checked.slots]
+    last = config.layers if family.last_layer else config.layers - 1
+    loops = list(range(last + 1)) if loops is None else list(loops)
+    if loops != sorted(set(loops)) or not loops or loops[0] < 0 or loops[-1] > last:
+        raise ExtractError(
+            f"loop indices {loops}: give each once, in increasing order, from 0 (the embedding) to "
+            f"{last} (the {slots.takes(last)})"
+        )
+    return Plan(
+        target,
+        config.architecture,
+        config.layers,
+        config.integer("hidden_size"),
+        tuple((slots.takes(loop), loop) for loop in loops),
+    )
+
+
+def launch(chosen: Plan, folder: Path, arguments: Sequence[str], dtype: str) -> Launch:
+    """A server that captures for this dump. No prefix is reused: every position is computed."""
+    settings = {"folder": str(folder.resolve()), "loop_indices": chosen.loops}
+    return Launch(
+        chosen.model,
+        dtype=dtype,
+        arguments=[
+            *("--speculative-algorithm", "EAGLE3", "--enable-return-aux-hidden-states"),
+            "--disable-radix-cache",
+            "--skip-server-warmup",
+            *arguments,
+        ],
+        environment={VARIABLE: json.dumps(settings)},
+    )
+
+
+@dataclass
+class Progress:
+    """What has been written so far; `told` is called after every sample."""
+
+    told: Callable[[Progress], None] = lambda progress: None
+    samples: int = 0
+    tokens: int = 0
+    skipped: int = 0
+    began: float = 0.0
+
+    @property
+    def tokens_a_second(self) -> float:
+        return self.tokens / max(time.perf_counter() - self.began, 1e-9)
+
+
+def extract(
+    chosen: Plan,
+    prompts: Iterable[Prompt],
+    folder: Path,
+    arguments: Sequence[str] = (),
+    dtype: str = "bfloat16",
+    progress: Progress | None = None,
+    spawn: Spawn = process.spawn,
+) -> Progress:
+    """Capture every prompt that the dump does not hold yet.
+
+    Raises:
+        ExtractError: the folder holds a dump of something else, or a sample was not written.
+        ServerError: the engine did not start.
+    """
+    progress = progress or Progress()
+    done = _resume(chosen, folder, arguments)
+    settings = launch(chosen, folder, arguments, dtype)
+    log = folder / "server.log"
+    with Server(settings, log, spawn=spawn) as server:
+        server.wait_ready(1800)
+        progress.began = time.perf_counter()
+        with _Recorder(folder, progress) as recorder:
+            _send_all(server.url, folder, prompts, done, recorder)
+    return progress
+
+
+def _resume(chosen: Plan, folder: Path, arguments: Sequence[str]) -> set[int]:
+    """The samples that are there already; writes the manifest of a new dump."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest, path = chosen.manifest(arguments), folder / MANIFEST
+    if not path.exists():
+        path.write_text(json.dumps(manifest, indent=1) + "\n")
+        return set()
+    held = json.loads(path.read_text())
+    for key in ("format", "architecture", "layers", "hidden_size", "slots"):
+        if held.get(key) != manifest[key]:
+            raise ExtractError(
+                f"{path}: {key} is {held.get(key)!r}, this run would capture {manifest[key]!r}; "
+                "choose another folder"
+            )
+    listed = folder / SAMPLES
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith("}")]
+    kept = [entry for entry in entries if (folder / entry["file"]).is_file()]
+    if len(kept) != len(lines):
+        listed.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    return {int(entry["id"]) for entry in kept}
+
+
+class _Recorder:
+    """Appends finished samples to the list, whole lines at a time."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self._file = (folder / SAMPLES).open("a")
+        self._lock = threading.Lock()
+        self._progress = progress
+
+    def __enter__(self) -> _Recorder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def skip(self) -> None:
+        self._progress.skipped += 1
+
+    def add(self, prompt: Prompt, file: Path) -> None:
+        entry: dict[str, Any] = {
+            "id": prompt.number,
+            "file": str(file),
+            "tokens": len(prompt.input_ids),
+        }
+        if prompt.loss_runs:
+            entry["loss_runs"] = prompt.loss_runs
+        with self._lock:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+            self._progress.samples += 1
+            self._progress.tokens += len(prompt.input_ids)
+            self._progress.told(self._progress)
+
+
+def _send_all(
+    url: str, folder: Path, prompts: Iterable[Prompt], done: set[int], recorder: _Recorder
+) -> None:
+    writer: Any = import_module("sglang_spec.hardening.capture_writer")
+    limits = httpx.Limits(max_connections=_AT_ONCE)
+    with (
+        httpx.Client(base_url=url, timeout=None, limits=limits) as client,
+        ThreadPoolExecutor(_AT_ONCE) as pool,
+    ):
+
+        def send(prompt: Prompt) -> None:
+            file = writer.sample_file(prompt.number)
+            _prefill(client, prompt)
+            _await_file(folder / file)
+            recorder.add(prompt, file)
+
+        running: set[Future[None]] = set()
+        for prompt in prompts:
+            if prompt.number in done:
+                recorder.skip()
+                continue
+            if len(running) >= _AT_ONCE:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for one in finished:
+                    one.result()
+            running.add(pool.submit(send, prompt))
+        for one in running:
+            one.result()
+
+
+def _prefill(client: httpx.Client, prompt: Prompt) -> None:
+    answer = client.post(
+        "/generate",
+        json={
+            "rid": f"capture-{prompt.number:08d}",
+            "input_ids": prompt.input_ids,
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+            "return_hidden_states": True,
+        },
+    )
+    if answer.status_code != 200:
+        raise ExtractError(f"prompt {prompt.number}: {answer.status_code} {answer.text[:300]}")
+
+
+def _await_file(path: Path) -> None:
+    """The answer comes when the states are queued; the file a moment later."""
+    deadline = time.monotonic() + _FILE_TIMEOUT
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise ExtractError(f"{path} was not written; the reason is in the server's log")
+        time.sleep(0.01)
