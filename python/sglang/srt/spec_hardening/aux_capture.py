@@ -189,13 +189,16 @@ def plan_capture(
     if dump is not None and dump.loop_indices is not None:
         capture_writer.redirect(_parts(model), dump.loop_indices)
     will = _told(model)
+    lenient = has_draft and _mode() == "report"
     family = None if dump is not None else FAMILIES.get(type(model).__name__)
     wanted = tuple(will) if family is None else family.loop_indices(given, layers)
     hidden = getattr(text, "hidden_size", None)
     convention = f"{family.convention.value} ({family.source})" if family else "not known"
+    if lenient:  # what was refused is in the log; from here on the model is taken at its word
+        wanted = tuple(sorted(set(will)))
     marks = _fingerprint() if has_draft else None
     plan = CapturePlan(slots_of(wanted), given, convention, hidden, marks)
-    if tuple(will) != wanted or list(wanted) != sorted(set(wanted)):
+    if not lenient and (tuple(will) != wanted or list(wanted) != sorted(set(wanted))):
         raise CaptureError(
             f"the draft takes {plan}, but {type(model).__name__} will capture before the layers "
             f"{will or 'none'}, in increasing order"
@@ -205,6 +208,13 @@ def plan_capture(
     for module in model.modules():
         if hasattr(module, "capture_plan"):
             module.capture_plan = plan
+
+
+def _mode() -> str:
+    """Of `--speculative-contract`."""
+    from sglang.srt.runtime_context import get_spec
+
+    return str(get_spec().speculative_contract)
 
 
 def _fingerprint() -> Fingerprint | None:
