@@ -9,6 +9,9 @@ import psutil
 from sglang_spec.server import Server
 
 
+_ESTABLISHED = 0.5  # seconds; an engine process takes several to end, even one that fails at once
+
+
 @dataclass(frozen=True)
 class Ended:
     """`engines`: ids of the engine processes (schedulers, detokenizers) seen to be spawned."""
@@ -22,15 +25,15 @@ class Ended:
 def watch(server: Server, timeout: float = 120.0) -> Ended:
     """Block until the server ends (AssertionError after `timeout` seconds), then stop it."""
     began = time.monotonic()
+    since: dict[int, float] = {}
     seen: set[int] = set()
-    last: set[int] = set()
     try:
         while server.returncode is None:
-            assert time.monotonic() - began < timeout, server.log_tail()
-            now = engines(server.pid)
-            seen |= now & last
-            last = now
-            time.sleep(0.03)
+            now = time.monotonic()
+            assert now - began < timeout, server.log_tail()
+            since = {pid: since.get(pid, now) for pid in engines(server.pid)}
+            seen |= {pid for pid, first in since.items() if now - first > _ESTABLISHED}
+            time.sleep(0.05)
         seconds = time.monotonic() - began
     finally:
         server.stop()
@@ -43,7 +46,7 @@ def engines(pid: int) -> set[int]:
 
     A command that the parent asks for facts of the host (lscpu and the like) is none of them. While
     such a command is being started it looks like its parent for a moment, hence `watch` counts
-    what it sees twice.
+    what stays.
     """
     try:
         family = psutil.Process(pid).children(recursive=True)

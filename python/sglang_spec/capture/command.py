@@ -176,3 +176,38 @@ def standardize(
         for identity, reason in result.left_out:
             click.echo(f"left out {identity}: {reason}", err=True)
     sys.exit(1 if result.left_out else 0)
+
+
+@capture.command()
+@click.option("--dump", "training", type=FOLDER, required=True, help="What it was trained on.")
+@click.option("--all-layers", type=FOLDER, required=True, help="The same samples, every layer.")
+@click.option("--draft", type=FOLDER, required=True, help="The draft's folder; the file goes here.")
+@click.option("--prompts", default=3, show_default=True, help="Samples to take.")
+@click.option("--tokens", default=48, show_default=True, help="Tokens of each.")
+@click.option("--labels", help="Names of the slots of a dump without a manifest.")
+@click.option("--slots", default=3, show_default=True, help="Slots of a dump without a manifest.")
+def fingerprint(
+    training: Path,
+    all_layers: Path,
+    draft: Path,
+    prompts: int,
+    tokens: int,
+    labels: str | None,
+    slots: int,
+) -> None:
+    """Write what a draft was trained on beside it, for servers to check when they start.
+
+    \b
+    Example: sglang-spec capture fingerprint --dump training/ --all-layers every/ --draft D
+    """
+    from .dump import DumpError, open_dump
+    from .fingerprint import write
+    from .tensorfile import TensorFileError
+
+    try:
+        opened = open_dump(training, tuple(labels.split(",")) if labels else None, slots)
+        path = write(opened, open_dump(all_layers), draft, prompts, tokens)
+    except (DumpError, TensorFileError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    click.echo(str(path))

@@ -22,9 +22,17 @@ from typing import Any
 from sglang.srt.spec_hardening import capture_writer
 from sglang.srt.spec_hardening.contract import ContractError, Slot
 from sglang.srt.spec_hardening.contract.families import EAGLE3_DRAFTS, FAMILIES
+from sglang.srt.spec_hardening.contract.folder import find_folder
 from sglang.srt.spec_hardening.contract.layer_ids import IDS, NESTED, resolve_ids, uses_aux
 from sglang.srt.spec_hardening.contract.report import Findings
 from sglang.srt.spec_hardening.contract.slots import slots_of
+from sglang.srt.spec_hardening.fingerprint import (
+    VALUES,
+    Fingerprint,
+    FingerprintError,
+    load,
+    traces_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +57,7 @@ class CapturePlan:
     ids: tuple[int, ...] | None
     convention: str
     hidden_size: int | None
+    fingerprint: Fingerprint | None = None
 
     def __str__(self) -> str:
         taken = ", ".join(f"{slot.takes} (loop index {slot.loop_index})" for slot in self.slots)
@@ -61,18 +70,27 @@ class CapturePlan:
             "layer_ids": None if self.ids is None else list(self.ids),
             "convention": self.convention,
             "fc_width": width,
+            "fingerprint": self._fingerprint_state(),
         }
 
-    def check(self, captured: Any, hidden_states: Any) -> None:
-        """Compare what a forward handed over with the plan.
+    def _fingerprint_state(self) -> str:
+        if self.fingerprint is None:
+            return "none"
+        done, all_ = len(self.fingerprint.proven), len(self.fingerprint.prompts)
+        return f"{done} of {all_} prompts compared"
+
+    def check(self, captured: Any, hidden_states: Any, input_ids: Any = None) -> None:
+        """Compare what a forward handed over with the plan, and with the fingerprint if the forward
+        is the prefill of one of its prompts.
 
         Args:
             captured: None, one packed tensor [tokens, slots * hidden], or a list of
                 [tokens, hidden] tensors.
             hidden_states: the final states, [tokens, hidden]; nothing is said about no tokens.
+            input_ids: the tokens of the forward, [tokens]; None where they are not to be looked at.
 
         Raises:
-            CaptureError: another number of states, or another width.
+            CaptureError: another number of states, another width, or other layers.
         """
         if hidden_states.shape[0] == 0:
             return
@@ -90,6 +108,32 @@ class CapturePlan:
                 f"{self}; a layer that this forward does not run, or runs in another order, is the "
                 "likely cause"
             )
+        self._compare(captured, hidden, input_ids)
+
+    def _compare(self, captured: Any, hidden: int, input_ids: Any) -> None:
+        marks = self.fingerprint
+        if marks is None or input_ids is None or not marks.unproven or _recording(input_ids):
+            return
+        tokens = int(input_ids.shape[0])
+        if not any(VALUES <= tokens <= len(prompt.input_ids) for prompt in marks.prompts):
+            return
+        number = marks.find(input_ids.tolist())
+        if number is None:
+            return
+        try:
+            marks.compare(number, traces_of(captured, hidden))
+        except FingerprintError as error:
+            raise CaptureError(str(error)) from error
+        logger.info("EAGLE3 capture: prompt %d of %s agrees in every slot", number, marks.path)
+
+
+def _recording(tensor: Any) -> bool:
+    """Whether a graph is being recorded, when a tensor's values cannot be looked at."""
+    if tensor.device.type != "cuda":
+        return False
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
 
 
 def unify_layer_ids(hf_config: Any) -> None:
@@ -145,12 +189,16 @@ def plan_capture(
     if dump is not None and dump.loop_indices is not None:
         capture_writer.redirect(_parts(model), dump.loop_indices)
     will = _told(model)
+    lenient = has_draft and _mode() == "report"
     family = None if dump is not None else FAMILIES.get(type(model).__name__)
     wanted = tuple(will) if family is None else family.loop_indices(given, layers)
     hidden = getattr(text, "hidden_size", None)
     convention = f"{family.convention.value} ({family.source})" if family else "not known"
-    plan = CapturePlan(slots_of(wanted), given, convention, hidden)
-    if tuple(will) != wanted or list(wanted) != sorted(set(wanted)):
+    if lenient:  # what was refused is in the log; from here on the model is taken at its word
+        wanted = tuple(sorted(set(will)))
+    marks = _fingerprint() if has_draft else None
+    plan = CapturePlan(slots_of(wanted), given, convention, hidden, marks)
+    if not lenient and (tuple(will) != wanted or list(wanted) != sorted(set(wanted))):
         raise CaptureError(
             f"the draft takes {plan}, but {type(model).__name__} will capture before the layers "
             f"{will or 'none'}, in increasing order"
@@ -160,6 +208,29 @@ def plan_capture(
     for module in model.modules():
         if hasattr(module, "capture_plan"):
             module.capture_plan = plan
+
+
+def _mode() -> str:
+    """Of `--speculative-contract`."""
+    from sglang.srt.runtime_context import get_spec
+
+    return str(get_spec().speculative_contract)
+
+
+def _fingerprint() -> Fingerprint | None:
+    """The fingerprint beside the draft of this server."""
+    from sglang.srt.runtime_context import get_spec
+
+    spec = get_spec()
+    draft = spec.speculative_draft_model_path
+    folder = find_folder(draft, spec.speculative_draft_model_revision) if draft else None
+    return None if folder is None else load(folder)
+
+
+def fingerprint_prompts(model: Any) -> list[tuple[int, ...]]:
+    """The prompts that the self-test has to prefill, one at a time."""
+    marks = getattr(getattr(model, PLAN, None), "fingerprint", None)
+    return [] if marks is None else [prompt.input_ids for prompt in marks.prompts]
 
 
 def capture_info(model: Any) -> dict[str, Any] | None:

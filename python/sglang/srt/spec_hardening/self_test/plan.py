@@ -9,6 +9,7 @@ from typing import Any
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
 from sglang.srt.runtime_context import get_schedule
 from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.spec_hardening.aux_capture import fingerprint_prompts
 
 TEXTS = (
     "The capital city of France is Paris. The capital city of Italy is Rome. The capital city of",
@@ -72,6 +73,8 @@ def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
         left_out.append("grammar (the vocabulary has no digits)")
     else:
         found.append(Case("grammar", prompts[1:2], {"regex": PATTERN}, check="pattern"))
+    marked = fingerprint_prompts(scheduler.tp_worker.model_runner.model)
+    found += [Case(f"fingerprint {n}", (ids,), new_tokens=2) for n, ids in enumerate(marked)]
     return found, left_out
 
 

@@ -1,0 +1,168 @@
+"""A fingerprint of what a draft was trained on, checked against what the target captures.
+
+`sglang-spec capture fingerprint` writes `capture_fingerprint.json` beside a draft: for a few
+prompts, the norm and the first five values of every slot of the training data, and the same of
+every layer of the target. A server that finds the file prefills these prompts in its self-test, and
+what the target hands over is compared on the way. No floor on the accept length can do this: a
+capture that is off by one layer costs a few percent of it.
+
+Called by: `aux_capture.plan_capture` (loads it), `CapturePlan.check` (compares), the self-test
+(sends the prompts). Imports without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+NAME = "capture_fingerprint.json"
+FORMAT = "sglang-spec-fingerprint/1"
+VALUES = 5
+# A captured slot this near to the training data is right, whatever the layers beside it look like.
+SAME = 0.05
+
+
+class FingerprintError(ValueError):
+    """The file cannot be read, or the target captures what the draft was not trained on."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One slot or layer over the tokens of a prompt. `first[t]` are the first values of token t."""
+
+    takes: str
+    norms: tuple[float, ...]
+    first: tuple[tuple[float, ...], ...]
+
+    def distance(self, other: Trace) -> float:
+        """Median over tokens of the relative difference of first values and norm; from the end, so
+        that a prompt whose beginning was found in the cache is compared where it was computed."""
+        count = min(len(self.norms), len(other.norms))
+        steps = []
+        for place in range(1, count + 1):
+            norm, wanted = self.norms[-place], other.norms[-place]
+            ours, theirs = self.first[-place], other.first[-place]
+            length = math.hypot(*theirs) or 1e-30
+            apart = math.hypot(*(a - b for a, b in zip(ours, theirs, strict=True))) / length
+            steps.append(max(apart, abs(norm - wanted) / (wanted or 1e-30)))
+        return median(steps)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`slots`: as the draft was trained; `layers`: every layer of the target, to name by."""
+
+    input_ids: tuple[int, ...]
+    slots: tuple[Trace, ...]
+    layers: tuple[Trace, ...]
+
+
+@dataclass
+class Fingerprint:
+    """The prompts, and which of them have been compared."""
+
+    path: Path
+    prompts: tuple[Prompt, ...]
+    proven: set[int] = field(default_factory=set)
+
+    @property
+    def unproven(self) -> int:
+        return len(self.prompts) - len(self.proven)
+
+    def find(self, input_ids: Sequence[int]) -> int | None:
+        """The prompt that these tokens are, or are the rest of."""
+        given = tuple(input_ids)
+        for number, prompt in enumerate(self.prompts):
+            if len(given) >= VALUES and prompt.input_ids[-len(given) :] == given:
+                return number
+        return None
+
+    def compare(self, number: int, captured: Sequence[Trace]) -> None:
+        """Hold the captured slots of prompt `number` against the training data.
+
+        Raises:
+            FingerprintError: a slot is another layer; the text names slot and layers.
+        """
+        prompt = self.prompts[number]
+        if len(captured) != len(prompt.slots):
+            raise FingerprintError(
+                f"{self.path}: the draft was trained on {len(prompt.slots)} slots, the target "
+                f"captures {len(captured)}"
+            )
+        wrong = []
+        for slot, (got, trained) in enumerate(zip(captured, prompt.slots, strict=True)):
+            error = got.distance(trained)
+            is_now = nearest(got, prompt.layers)
+            was = nearest(trained, prompt.layers)
+            if error > SAME and is_now.takes != was.takes:
+                wrong.append(
+                    f"slot {slot} is the {_bare(is_now)}, the draft was trained on the "
+                    f"{_bare(was)} there (relative error {error:.2f})"
+                )
+        if wrong:
+            raise FingerprintError(
+                f"{self.path}: {'; '.join(wrong)}; correct eagle_aux_hidden_state_layer_ids (see "
+                "`sglang-spec contract` for what an id means in this family)"
+            )
+        self.proven.add(number)
+
+
+def nearest(trace: Trace, layers: Sequence[Trace]) -> Trace:
+    """The layer that a trace is most like."""
+    return min(layers, key=trace.distance)
+
+
+def _bare(trace: Trace) -> str:
+    return trace.takes.removeprefix("the ")
+
+
+def load(folder: Path) -> Fingerprint | None:
+    """The fingerprint beside a draft, None if there is none.
+
+    Raises:
+        FingerprintError: there is one that cannot be read.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    try:
+        held = json.loads(path.read_text())
+        if held["format"] != FORMAT:
+            raise FingerprintError(f"{path}: format is {held['format']!r}, not {FORMAT}")
+        prompts = tuple(
+            Prompt(
+                tuple(int(token) for token in one["input_ids"]),
+                tuple(_trace(slot) for slot in one["slots"]),
+                tuple(_trace(layer) for layer in one["layers"]),
+            )
+            for one in held["prompts"]
+        )
+    except (json.JSONDecodeError, KeyError, TypeError, OSError) as error:
+        raise FingerprintError(f"{path} cannot be read: {error!r}") from error
+    return Fingerprint(path, prompts)
+
+
+def _trace(held: dict[str, Any]) -> Trace:
+    return Trace(
+        str(held["takes"]),
+        tuple(float(norm) for norm in held["norms"]),
+        tuple(tuple(float(value) for value in token) for token in held["first"]),
+    )
+
+
+def traces_of(captured: Any, hidden: int) -> list[Trace]:
+    """The slots of a forward: one packed tensor [tokens, slots * hidden] or a list of tensors."""
+    states = captured if isinstance(captured, (list, tuple)) else captured.split(hidden, dim=-1)
+    return [
+        Trace(
+            f"slot {slot}",
+            tuple(state.float().norm(dim=-1).tolist()),
+            tuple(tuple(values) for values in state[:, :VALUES].float().tolist()),
+        )
+        for slot, state in enumerate(states)
+    ]
