@@ -202,7 +202,7 @@ def _pack(layout: Layout, options: argparse.Namespace) -> Outcome:
     from .pack import TAG, write_pack
 
     done = write_pack(layout, options.file, options.python_tag or TAG, options.with_edits)
-    text = f"{done.file}: {done.count} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}"
+    text = f"{done.file}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}"
     return Outcome(done._asdict(), text)
 
 

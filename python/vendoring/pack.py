@@ -38,7 +38,7 @@ class Packed(NamedTuple):
     file: str
     size: int
     sha256: str
-    count: int
+    files: int
 
 
 def write_pack(
