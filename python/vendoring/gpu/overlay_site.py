@@ -49,8 +49,18 @@ def take_off(site: Path) -> bool:
             _copy(kept / name, site / name)
         else:
             (site / name).unlink(missing_ok=True)
+            _remove_empty(site / name, site)
     shutil.rmtree(kept)
     return True
+
+
+def _remove_empty(file: Path, site: Path) -> None:
+    """The folders of a file that is gone, as far as nothing else is in them."""
+    for folder in file.parents:
+        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+        if folder == site or any(folder.iterdir()):
+            return
+        folder.rmdir()
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -155,6 +155,7 @@ def test_another_pack_replaces_the_first_and_plain_takes_it_off(
     done = run(second, site, out, "--plain")
     assert done.returncode == 0 and "taken off" in done.stdout
     assert files(site) == before
+    assert not (site / "sglang" / "srt" / "spec_hardening").exists()
 
 
 @pytest.mark.parametrize(
