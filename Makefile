@@ -9,7 +9,7 @@ PY := $(VENV)/bin/python
 PORT ?= 30000
 PYTEST_ARGS ?=
 
-.PHONY: help venv vendor demo serve test-spec test-unit test-full mutation wheel lint format clean
+.PHONY: help venv vendor demo serve test-spec test-unit test-full mutation wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -41,6 +41,9 @@ mutation: venv  ## leave out each patch alone and see its test fail; table in pa
 
 wheel: venv  ## wheels of the patched tree for 3.11 and 3.12 with their SBOMs, in dist/
 	@cd python && for tag in cp311 cp312; do ../$(PY) -m vendoring wheel ../dist --python-tag $$tag; done
+
+pack: venv  ## overlay, tests and draft in build/gpu.tar.gz for a GPU machine with the plain wheel
+	@cd python && ../$(PY) -m vendoring pack ../build/gpu.tar.gz
 
 lint: venv  ## format, lint and types, as CI checks them
 	@$(PY) -m ruff format --check .

@@ -198,6 +198,14 @@ def _overlay(layout: Layout, options: argparse.Namespace) -> Outcome:
     return Outcome(done._asdict(), "\n".join(lines))
 
 
+def _pack(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from .pack import TAG, write_pack
+
+    done = write_pack(layout, options.file, options.python_tag or TAG, options.with_edits)
+    text = f"{done.file}: {done.files} files, {done.size / 2**20:.1f} MiB, sha256 {done.sha256}"
+    return Outcome(done._asdict(), text)
+
+
 def _wheel(layout: Layout, options: argparse.Namespace) -> Outcome:
     from .distribution import write_wheel
     from .interpreter import any_wheel
@@ -260,6 +268,10 @@ def _parser() -> argparse.ArgumentParser:
     _tag_option(one)
     one = add("overlay", _overlay, "write patched files, own package and stamp to a folder")
     one.add_argument("folder", type=Path, metavar="DIR")
+    one.add_argument("--with-edits", action="store_true", help="take the tree as it is now")
+    _tag_option(one)
+    one = add("pack", _pack, "write overlay, tests and draft to one file for a GPU machine")
+    one.add_argument("file", type=Path, metavar="FILE.tar.gz")
     one.add_argument("--with-edits", action="store_true", help="take the tree as it is now")
     _tag_option(one)
     one = add("wheel", _wheel, "write the wheel of the patched tree and its bill of materials")
