@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import psutil
 from sglang_spec.server import Server
 
-
 _ESTABLISHED = 0.5  # seconds; an engine process takes several to end, even one that fails at once
 
 

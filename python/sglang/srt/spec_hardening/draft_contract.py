@@ -105,7 +105,8 @@ def _downloaded(cfg: Any) -> str | None:
 
     logger.info("Draft contract: fetching the weights of %s to check them", draft)
     patterns = ["*.safetensors", "*.safetensors.index.json", "*.bin"]
-    return download_weights_from_hf(draft, cfg.download_dir, patterns, revision)
+    folder: str = download_weights_from_hf(draft, cfg.download_dir, patterns, revision)
+    return folder
 
 
 def _conclude(report: Report, mode: str, seconds: float) -> None:
