@@ -103,10 +103,10 @@ def run_server(zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120
                 time.sleep(0.2)
         seconds = time.monotonic() - begun
         code = server.returncode
-        family = [p.pid for p in process.session_members(server.pid)]
+        orphans = _orphans(server.pid) if code is not None else ()
     finally:
         server.stop()
-    left = _left(family, server.port, before) if code is not None else ()
+    left = (*orphans, *_left(server.port, before)) if code is not None else ()
     return Outcome(code, last_line(log), seconds, tuple(greens), tuple(reds), left=left, log=log)
 
 
@@ -137,12 +137,12 @@ def run_engine(
     except subprocess.TimeoutExpired:
         code = None
     seconds = time.monotonic() - begun
-    family = [p.pid for p in process.session_members(child.pid)]
+    orphans = _orphans(child.pid) if code is not None else ()
     process.stop(child)
     events = [json.loads(line) for line in log.read_text().splitlines() if line[:9] == '{"event":']
     raised = [event for event in events if event["event"] == "raised"]
     line = raised[0]["text"] if raised else last_line(log)
-    left = _left(family, None, before) if code is not None else ()
+    left = (*orphans, *_left(None, before)) if code is not None else ()
     return Outcome(code, line, seconds, events=tuple(events), left=left, log=log)
 
 
@@ -185,17 +185,27 @@ def _litter() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if name.startswith(("sglang_", "sgl_shm_"))}
 
 
-def _left(pids: list[int], port: int | None, before: set[str]) -> tuple[str, ...]:
-    """Processes, ports and shared memory that outlive a run (some seconds are given)."""
-    left = [f"process {pid}" for pid in process.wait_until_gone(pids, 10)]
+def _orphans(session: int) -> tuple[str, ...]:
+    """What the program started and did not take with it; it is given 5 s."""
+    deadline = time.monotonic() + 5
+    while (alive := process.session_members(session)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return tuple(f"process {one.pid}" for one in alive)
+
+
+def _left(port: int | None, before: set[str]) -> tuple[str, ...]:
+    """Ports and shared memory that outlive a run (5 s are given)."""
+    left = []
     if port is not None and any(
         connection.laddr.port == port
         for connection in psutil.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     ):
         left.append(f"port {port}")
-    left += [f"/dev/shm/{name}" for name in sorted(_litter() - before - _mapped())]
-    return tuple(left)
+    deadline = time.monotonic() + 5  # the resource tracker unlinks a moment after the last process
+    while (new := _litter() - before - _mapped()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return (*left, *(f"/dev/shm/{name}" for name in sorted(new)))
 
 
 def _mapped() -> set[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from . import faults, litter, record, stages
+from . import faults, record, remains, stages
 from .construction import STACKS_SIGNAL
 
 logger = logging.getLogger(__name__)
@@ -60,9 +60,7 @@ class Verdict:
         return error
 
 
-def launch(
-    embedded: bool = False, sigquit_handler: Callable[..., Any] | None = None, ports: Any = None
-) -> None:
+def launch(embedded: bool = False, sigquit_handler: Callable[..., Any] | None = None) -> None:
     """Open the record of a launch in the launching process.
 
     `Engine` calls first, with `embedded` and the caller's own signal handler; the launch code it
@@ -74,8 +72,6 @@ def launch(
     )
     global _board
     faults.from_environment()
-    if ports is not None:
-        litter.expect(ports.instance_id)
     if _board is not None and _board.header.embedded and not _board.header.launched:
         _board.header.launched = 1
         return
@@ -171,7 +167,8 @@ def end_processes(processes: Sequence[BaseProcess]) -> None:
     for process in processes:
         try:
             root = psutil.Process(process.pid)
-            doomed += [*root.children(recursive=True), root]
+            children = root.children(recursive=True)
+            doomed += [one for one in children if not remains.is_resource_tracker(one)] + [root]
         except psutil.NoSuchProcess:
             continue
     for one in doomed:
@@ -181,7 +178,6 @@ def end_processes(processes: Sequence[BaseProcess]) -> None:
             continue
     for process in processes:
         process.join(timeout=30)
-    litter.sweep(_board)
 
 
 def final_line(processes: Sequence[BaseProcess] = ()) -> str:
@@ -193,7 +189,8 @@ def final_line(processes: Sequence[BaseProcess] = ()) -> str:
 def leave() -> None:
     """End a server from its SIGQUIT handler: everything it started, then itself, with exit code 1.
     Does not return. The final line comes last."""
-    children = psutil.Process().children(recursive=True)
+    everything = psutil.Process().children(recursive=True)
+    children = [child for child in everything if not remains.is_resource_tracker(child)]
     line = final_line()
     for child in children:
         try:
@@ -201,7 +198,6 @@ def leave() -> None:
         except psutil.NoSuchProcess:
             continue
     psutil.wait_procs(children, timeout=30)
-    litter.sweep(_board)
     logger.error(line)
     os._exit(1)
 

@@ -105,6 +105,9 @@ class Driver:
             self._odd[what] = self._odd[what] | odd if what in self._odd else odd
 
     def _raise_if_odd(self) -> None:
+        if self._odd and self._scheduler.device != "cpu":
+            # Written on the forward stream, after the results that the loop waited for.
+            torch.get_device_module(self._scheduler.device).synchronize()
         found = [what for what, odd in self._odd.items() if bool(odd)]
         if found:
             raise SelfTestError(
