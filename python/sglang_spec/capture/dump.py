@@ -109,7 +109,7 @@ def _own(folder: Path, manifest: dict[str, Any], labels: tuple[str, ...] | None)
 
 def _foreign(folder: Path, labels: tuple[str, ...] | None, slots: int) -> Dump:
     files = [folder] if folder.is_file() else []
-    for suffix in ("*.safetensors", "*.ckpt", "*.pt"):
+    for suffix in ("*.safetensors", "*.ckpt", "*.ckpt.gz", "*.pt"):
         files += sorted(folder.rglob(suffix)) if folder.is_dir() else []
     if not files:
         raise DumpError(f"{folder} holds neither {MANIFEST} nor .safetensors, .ckpt or .pt files")

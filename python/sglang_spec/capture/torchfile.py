@@ -7,9 +7,11 @@ and replaced by functions of this module; any other name is refused. Needs no to
 from __future__ import annotations
 
 import collections
+import gzip
 import io
 import pickle
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,10 +47,14 @@ def read(path: Path) -> dict[str, Any]:
         TensorFileError: not such a file, or one that holds more than plain data and tensors.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        packed = path.suffix == ".gz"
+        source = io.BytesIO(gzip.decompress(path.read_bytes())) if packed else path
+        with zipfile.ZipFile(source) as archive:
             root = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
             loaded = _Reader(archive, root.removesuffix("data.pkl")).load()
-    except (zipfile.BadZipFile, StopIteration, KeyError, EOFError, ValueError) as error:
+    except (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error) as error:
+        raise TensorFileError(f"{path} is no file of saved tensors: {error}") from error
+    except (StopIteration, KeyError, EOFError, ValueError) as error:
         raise TensorFileError(f"{path} cannot be read as saved tensors: {error}") from error
     except pickle.UnpicklingError as error:
         raise TensorFileError(f"{path} holds more than tensors: {error}") from error
