@@ -75,7 +75,7 @@ STAGES: dict[str, Callable[[Server], None]] = {
 
 
 def over_two_ranks(tiny: Pair) -> Launch:
-    arguments = ("--tp-size", "2", "--decode-log-interval", "1")
+    arguments = ("--tp-size", "2", "--decode-log-interval", "1", "--skip-speculative-self-test")
     return Launch(tiny.target, Speculation(tiny.draft), arguments=arguments)
 
 
