@@ -33,7 +33,8 @@ def log_of(server: Server) -> str:
 
 
 def has_workers(server: Server) -> None:
-    wait("worker", lambda: len(process.session_members(server.pid)) > 1)
+    """Return once both ranks are forked; a single child may be a tool that the parent asks."""
+    wait("worker", lambda: len(process.session_members(server.pid)) > 2)
 
 
 def logged(text: str) -> Callable[[Server], None]:
@@ -75,7 +76,7 @@ STAGES: dict[str, Callable[[Server], None]] = {
 
 
 def over_two_ranks(tiny: Pair) -> Launch:
-    arguments = ("--tp-size", "2", "--decode-log-interval", "1")
+    arguments = ("--tp-size", "2", "--decode-log-interval", "1", "--skip-speculative-self-test")
     return Launch(tiny.target, Speculation(tiny.draft), arguments=arguments)
 
 
@@ -85,10 +86,11 @@ def test_nothing_is_left_behind(servers: ServerPool, tiny: Pair, stage: str) -> 
     try:
         STAGES[stage](server)
         traces = Traces.of(server.pid)
-        assert len(traces.pids) > 1
+        assert len(traces.pids) > 2
         os.kill(server.pid, signal.SIGKILL)
-        assert traces.left_after(15) == NOTHING
-        assert Traces.of(server.pid) == NOTHING
+        assert traces.left_after(30) == NOTHING
+        # A worker forked after the look is found by its session.
+        assert Traces.of(server.pid).left_after(30) == NOTHING
     finally:
         server.stop()
 

@@ -26,6 +26,7 @@ DRAWS = 2048
 POSITIONS = 3
 TEMPERATURE = 4.0  # the greedy token has 36 %, eight more have 5 % each, 28 have 0.7 %
 WIDE = ("--max-running-requests", "64", "--sleep-on-idle")
+SPEC = ("--skip-speculative-self-test",)
 SEEDED = (*WIDE, "--enable-deterministic-inference")
 
 
@@ -43,7 +44,7 @@ def faulty(
     servers: ServerPool, tiny: Pair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[FaultyServer]:
     file = tmp_path_factory.mktemp("fault") / "fault"
-    launch = Launch(tiny.target, speculation(tiny), arguments=WIDE)
+    launch = Launch(tiny.target, speculation(tiny), arguments=(*WIDE, *SPEC))
     with FaultyServer(servers, launch, file, "sampling") as server:
         yield server
 
@@ -125,7 +126,7 @@ def test_every_position_has_the_true_distribution(spec_draws: list[Answer]) -> N
 
 def test_a_tree_has_the_true_distribution(servers: ServerPool, tiny: Pair) -> None:
     """With siblings, a drawn token that is not the draft's first choice can be accepted too."""
-    launch = Launch(tiny.target, Speculation(tiny.draft, 3, 4, 12), arguments=WIDE)
+    launch = Launch(tiny.target, Speculation(tiny.draft, 3, 4, 12), arguments=(*WIDE, *SPEC))
     answers = draws(servers.client(launch))
     check_truth(answers)
     accepted = sum(sum(answer.correct_drafts[1:]) for answer in answers)
@@ -220,7 +221,7 @@ def seeded_plain(servers: ServerPool, tiny: Pair) -> list[list[int]]:
 def test_seeds_give_the_plain_tokens(
     servers: ServerPool, tiny: Pair, seeded_plain: list[list[int]], tmp_path: Any
 ) -> None:
-    launch = Launch(tiny.target, speculation(tiny), arguments=SEEDED)
+    launch = Launch(tiny.target, speculation(tiny), arguments=(*SEEDED, *SPEC))
     with FaultyServer(servers, launch, tmp_path / "fault", "seeds") as server:
         found = seeded(server.client)
         assert found == seeded_plain

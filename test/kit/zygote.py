@@ -36,6 +36,7 @@ PRELOAD = (
     "sglang.srt.managers.detokenizer_manager",
     "sglang.srt.managers.scheduler",
     "sglang.srt.speculative.eagle_worker_v2",
+    "sglang.srt.models.registry",  # imports every model there is, for seconds in each rank
     "sglang.srt.models.llama",
     "sglang.srt.models.llama_eagle3",
     "sglang.srt.layers.attention.intel_amx_backend",
