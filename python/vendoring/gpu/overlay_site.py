@@ -57,10 +57,9 @@ def take_off(site: Path) -> bool:
 def _remove_empty(file: Path, site: Path) -> None:
     """The folders of a file that is gone, as far as nothing else is in them."""
     for folder in file.parents:
-        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
-        if folder == site or any(folder.iterdir()):
+        if folder == site or any(path.name != "__pycache__" for path in folder.iterdir()):
             return
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 def _copy(source: Path, target: Path) -> None:
