@@ -66,6 +66,7 @@ def cpu_arguments() -> list[str]:
     return [
         *("--device", "cpu", "--mem-fraction-static", "0.5"),
         *("--max-total-tokens", "16384", "--max-running-requests", "16"),
+        "--sleep-on-idle",  # an idle scheduler would spin and take a core from the other server
     ]
 
 
