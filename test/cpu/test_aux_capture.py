@@ -29,6 +29,7 @@ def test_server_info_and_log_name_the_layers(servers: ServerPool, tiny: Pair) ->
         "layer_ids": [1, 3, 5],
         "convention": "each id is the layer whose output is taken (llama.py)",
         "fc_width": 768,
+        "fingerprint": "none",
     }
     log = server.log.read_text()
     assert "EAGLE3 capture: 3 states of width 256: output of layer 1 (loop index 2)" in log
