@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +84,17 @@ class Client:
         body: dict[str, Any] = reply.json()
         return body
 
-    def flush_cache(self) -> None:
-        """Forget all cached prefixes, so that the next prompt is prefilled in full."""
-        self._http.post("/flush_cache").raise_for_status()
+    def flush_cache(self, seconds: float = 30.0) -> None:
+        """Forget all cached prefixes, so that the next prompt is prefilled in full.
+
+        The server refuses (400) while a request is on its way out; that is waited for.
+        """
+        deadline = time.monotonic() + seconds
+        while (reply := self._http.post("/flush_cache")).status_code == 400:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        reply.raise_for_status()
 
     def get(self, path: str) -> httpx.Response:
         return self._http.get(path)
