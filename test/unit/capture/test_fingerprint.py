@@ -104,7 +104,7 @@ def test_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(FingerprintError, match="cannot be read"):
         load(tmp_path)
     (tmp_path / NAME).write_text('{"format": "other/1"}')
-    with pytest.raises(FingerprintError, match="not sglang-spec-fingerprint/1"):
+    with pytest.raises(FingerprintError, match="not eagle3-capture-fingerprint/1"):
         load(tmp_path)
 
 

@@ -1,6 +1,6 @@
 """Writes what a target captures into files, from inside the scheduler, while it prefills.
 
-`sglang-spec capture dump` starts a server that captures layers without a draft
+The capture tool starts a server that captures layers without a draft
 (`--enable-return-aux-hidden-states`) and sets SGLANG_SPEC_CAPTURE. Returning the states with the
 answers, as upstream would, turns every number into text; here they go to safetensors files beside
 the answer, on one rank, by a thread of their own.

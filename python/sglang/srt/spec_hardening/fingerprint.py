@@ -1,6 +1,6 @@
 """A fingerprint of what a draft was trained on, checked against what the target captures.
 
-`sglang-spec capture fingerprint` writes `capture_fingerprint.json` beside a draft: for a few
+The capture tool writes `capture_fingerprint.json` beside a draft: for a few
 prompts, the norm and the first five values of every slot of the training data, and the same of
 every layer of the target. A server that finds the file prefills these prompts in its self-test, and
 what the target hands over is compared on the way. No floor on the accept length can do this: a
@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 NAME = "capture_fingerprint.json"
-FORMAT = "sglang-spec-fingerprint/1"
+FORMAT = "eagle3-capture-fingerprint/1"
 VALUES = 5
 # A captured slot this near to the training data is right, whatever the layers beside it look like.
 SAME = 0.05
@@ -106,8 +106,8 @@ class Fingerprint:
                 )
         if wrong:
             raise FingerprintError(
-                f"{self.path}: {'; '.join(wrong)}; correct eagle_aux_hidden_state_layer_ids (see "
-                "`sglang-spec contract` for what an id means in this family)"
+                f"{self.path}: {'; '.join(wrong)}; correct eagle_aux_hidden_state_layer_ids "
+                "(the log says what an id means in this family)"
             )
         self.proven.add(number)
 

@@ -137,7 +137,7 @@ class Board:
     @classmethod
     def create(cls, embedded: bool = False, signal_owner: bool = True) -> Board:
         """A new board, its path in the environment for the processes started from here on."""
-        fd = os.memfd_create("sglang-spec-record", os.MFD_CLOEXEC)
+        fd = os.memfd_create("sglang-construction-record", os.MFD_CLOEXEC)
         os.ftruncate(fd, PAGE * (MAX_RANKS + 1))
         board = cls(mmap.mmap(fd, PAGE * (MAX_RANKS + 1)), f"/proc/{os.getpid()}/fd/{fd}", fd)
         header = board.header

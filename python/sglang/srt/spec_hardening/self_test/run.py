@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 CHECK = (
     "check that draft and target belong together and that the captured layers are those the draft "
-    "was trained on (eagle_aux_hidden_state_layer_ids), for instance with `sglang-spec capture`"
+    "was trained on (eagle_aux_hidden_state_layer_ids), for instance with the capture tool"
 )
 
 
