@@ -1,7 +1,10 @@
 """Facts about published EAGLE3 drafts and their targets: sizes, ids, names of tensors. No weights.
 
-From the drafts' and targets' published configs (SpecForge's `configs/` for the drafts it names, the
-model cards for the others). `loops` is where upstream 0.5.23 captures them.
+Not all of it is a recorded fact. Read in published configs: the drafts that SpecForge's `configs/`
+name, and what model cards say. From memory, unchecked: the Llama-3.1 and Qwen3-8B drafts and some
+target sizes (yarn factor, context lengths). Put together, not published: the Kimi MLA row, which
+joins the draft class in the tree with SpecForge's ids. Check a row before quoting it.
+`loops` is where upstream 0.5.23 captures them.
 """
 
 from __future__ import annotations
