@@ -1,7 +1,8 @@
 """`export --upstream DIR`: per purpose one mail that `git am` takes on a clean upstream checkout.
 
-A mail holds the patch, the own modules it calls, its test in upstream's layout (files under
-`test/upstream/SLUG/` go to `test/`), and a message made of the header's sections.
+A mail holds the patch, the own modules it calls (moved as `patches/places.toml` says), its test in
+upstream's layout (files under `test/upstream/SLUG/` go to `test/`), and a message made of the
+header's sections.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from .header import SECTIONS, ZERO_FROM, Header
 from .layout import OWN_PACKAGE, Layout
 from .ownuse import outside_imports, own_files
 from .pin import Pin, read_pin
+from .places import PREFIX, Places, known_modules, read_places
 from .series import Patch, decode, encode, read_series
 from .stack import scratch
 from .wheel_cache import resolve_any
 
-PREFIX = "python/sglang"
+_Files = dict[str, bytes]
+"""Contents by path in upstream's layout."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Mail:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A mail's change: the patch and the files it brings, by path in upstream's layout."""
+    """A mail's change: the patch and the files it brings, our modules still in our package."""
 
     patch: Patch
-    brought: dict[str, bytes]
+    brought: _Files
     depends: tuple[str, ...]
 
 
@@ -66,6 +69,7 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
     patches = read_series(layout)
     _, wheel = resolve_any(pin)
     folder.mkdir(parents=True, exist_ok=True)
+    move = _Move(read_places(layout), known_modules(layout.own))
     drafts: dict[str, _Draft] = {}
     mails: list[Mail] = []
     owner: dict[str, str] = {}
@@ -77,11 +81,12 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         draft = _draft(layout, pin, wheel, patch, owner if stacked else {}, drafts)
         drafts[patch.slug] = draft
         owner |= {name: patch.slug for name in draft.brought}
-        diff = _diff(pin, wheel, draft, drafts)
+        diff = _diff(pin, wheel, draft, drafts, move)
         name = f"{patch.slug}.patch"
         (folder / name).write_bytes(encode(_mail_text(draft, diff)))
         _try_mail(pin, wheel, folder, draft, drafts)
-        files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | set(draft.brought)))
+        brought = {move.places.path(name) for name in draft.brought} - {""}
+        files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | brought))
         lacks = _lacks(patch.header, draft.brought)
         after = tuple(_closure(draft.depends, drafts))
         mails.append(Mail(patch.slug, name, draft.depends, after, files, lacks=lacks))
@@ -180,23 +185,73 @@ def _closure(slugs: list[str] | tuple[str, ...], drafts: dict[str, _Draft]) -> l
     return [slug for slug in drafts if slug in needed]
 
 
-def _diff(pin: Pin, wheel: Path, draft: _Draft, drafts: dict[str, _Draft]) -> str:
+@dataclass(frozen=True)
+class _Move:
+    """Takes files from our layout to upstream's."""
+
+    places: Places
+    known: frozenset[str]
+
+    def __call__(self, files: _Files) -> _Files:
+        moved: _Files = {}
+        for name, data in files.items():
+            target = self.places.path(name)
+            if target:
+                if target in moved:
+                    raise VendoringError(
+                        "two files get the same place",
+                        file="patches/places.toml",
+                        value=target,
+                    )
+                moved[target] = self.places.rewritten(name, data, self.known)
+        return moved
+
+
+def _diff(
+    pin: Pin, wheel: Path, draft: _Draft, drafts: dict[str, _Draft], move: _Move
+) -> str:
+    """The change between two states of upstream's files: with what it depends on, and with it.
+
+    The patches are applied as they are here; what they give is moved, so that a patch to a line of
+    an earlier one still finds it.
+    """
     below = [drafts[slug] for slug in _closure(draft.depends, drafts)]
     with scratch(pin, wheel, [draft.patch, *(one.patch for one in below)], PREFIX) as repo:
-        for one in (*below, draft):
-            _apply(repo, one.patch, PREFIX)
-            for name, data in one.brought.items():
-                path = repo.work_tree / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+        for one in below:
+            _put(repo, one)
+        before = _contents(repo)
+        _put(repo, draft)
+        after = _contents(repo)
+        header = draft.patch.header
+        for files in (before, after):
+            _replace(repo, move(files))
             # The exclusion of our own package is for the vendored tree; upstream would track it.
             repo.run("add", "--all", "--force")
-            repo.commit(
-                one.patch.header.message(),
-                one.patch.header.author_parts,
-                one.patch.header.date.isoformat(),
-            )
+            repo.commit(header.message(), header.author_parts, header.date.isoformat())
         return repo.diff("HEAD")
+
+
+def _put(repo: GitRepo, draft: _Draft) -> None:
+    _apply(repo, draft.patch, PREFIX)
+    _write(repo, draft.brought)
+
+
+def _contents(repo: GitRepo) -> _Files:
+    paths = (path for path in repo.work_tree.rglob("*") if path.is_file())
+    return {path.relative_to(repo.work_tree).as_posix(): path.read_bytes() for path in paths}
+
+
+def _replace(repo: GitRepo, files: _Files) -> None:
+    for name in set(_contents(repo)) - set(files):
+        (repo.work_tree / name).unlink()
+    _write(repo, files)
+
+
+def _write(repo: GitRepo, files: _Files) -> None:
+    for name, data in files.items():
+        path = repo.work_tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def _mail_text(draft: _Draft, diff: str) -> str:
