@@ -1,9 +1,8 @@
 """Where a mail puts our modules: upstream has no package of our name.
 
-`patches/places.toml` says for each module (or package) in `spec_hardening` where upstream would look
-for it, and replaces words that mean something in this project only. Imports are rewritten to fit, in
-our modules, in the patched files and in the tests; the names that they bind stay as they are, so
-that nothing else has to change.
+`patches/places.toml` says for each module (or package) in `spec_hardening` where upstream would
+look for it. Imports are rewritten to fit, in our modules, in the patched files and in the tests;
+the names that they bind stay as they are, so that nothing else has to change.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ _PATCH_NAMES = re.compile(rb"\s*\(patch(?:es)?\s+`[^)]*`\)")
 
 @dataclass(frozen=True)
 class Places:
-    """`modules`: dotted name below our package -> path below `python/sglang`, both without `.py`."""
+    """`modules`: dotted name below our package -> path below `python/sglang`, without `.py`."""
 
     modules: dict[str, str] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
 
     def path(self, name: str) -> str:
         """Path in upstream's layout of a file that a mail brings; empty for one that stays here."""
@@ -65,8 +63,6 @@ class Places:
             return data
         if name.startswith(_OWN):
             data = _PATCH_NAMES.sub(b"", data)
-        for old, new in self.words.items():
-            data = data.replace(old.encode(), new.encode())
         own = OWN_MODULE.encode() in data or name.startswith(_OWN)
         return self._imports(name, data, known) if own else data
 
@@ -147,13 +143,17 @@ def read_places(layout: Layout) -> Places:
         raise VendoringError(
             "the file cannot be read", file=layout.shown(path), value=str(fault)
         ) from None
-    unknown = sorted(set(data) - {"modules", "words"})
-    texts = all(isinstance(v, str) for table in data.values() for v in dict(table).values())
-    if unknown or not texts:
+    modules = data.get("modules")
+    if set(data) != {"modules"} or not isinstance(modules, dict):
         raise VendoringError(
-            "the file has something else than tables of texts",
+            "the file has something else than one table",
             file=layout.shown(path),
-            value=", ".join(unknown),
-            remedy="known tables: modules, words",
+            value=", ".join(data),
+            remedy="write `[modules]` and a line for each module",
         )
-    return Places(data.get("modules", {}), data.get("words", {}))
+    wrong = [key for key, value in modules.items() if not isinstance(value, str)]
+    if wrong:
+        raise VendoringError(
+            "a place is not a path", file=layout.shown(path), key=f"modules.{wrong[0]}"
+        )
+    return Places(modules)

@@ -207,9 +207,7 @@ class _Move:
         return moved
 
 
-def _diff(
-    pin: Pin, wheel: Path, draft: _Draft, drafts: dict[str, _Draft], move: _Move
-) -> str:
+def _diff(pin: Pin, wheel: Path, draft: _Draft, drafts: dict[str, _Draft], move: _Move) -> str:
     """The change between two states of upstream's files: with what it depends on, and with it.
 
     The patches are applied as they are here; what they give is moved, so that a patch to a line of
