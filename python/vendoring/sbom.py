@@ -71,7 +71,8 @@ def _patch(patch: Patch) -> dict[str, Any]:
         "type": _TYPES.get(patch.header.category, "unofficial"),
         "diff": {"url": f"patches/{patch.slug}.patch"},
     }
-    links = [link for link in patch.header.all("Bug") if link.startswith("http")]
+    # A link may have words after it, which are for people and no part of an IRI.
+    links = [bug.split()[0] for bug in patch.header.all("Bug") if bug.startswith("http")]
     if links:
         entry["resolves"] = [{"type": "defect", "name": patch.header.subject, "references": links}]
     return entry

@@ -6,16 +6,20 @@ import base64
 import csv
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from kit.vendoring_project import TAG, Project, make_wheel, sha256
+from kit.vendoring_project import HEADER, TAG, Project, make_wheel, sha256
 from vendoring.errors import VendoringError
+from vendoring.layout import checkout
 from vendoring.metadata import requirements
 from vendoring.pin import TargetDevice, read_pin
+from vendoring.wheel_cache import cached_path
 
 
 def hook(project: Project, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -180,6 +184,92 @@ def test_bill_of_materials(patched: Project, tmp_path: Path) -> None:
     assert by_name["alpha"]["purl"] == "pkg:pypi/alpha@1.0"
     assert "beta" not in by_name
     assert bill["metadata"]["component"]["hashes"][0]["content"] == made["sha256"]
+
+
+def test_bill_is_valid_cyclonedx(patched: Project, tmp_path: Path) -> None:
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    from cyclonedx.schema import SchemaVersion
+
+    bug = "Bug: https://example.org/issues/1 (and what people add)"
+    patched.patch("third", "srt/engine.py", "LINE_7", "SEVEN", HEADER.replace("Bug: none", bug))
+    made = json.loads(patched.fine("wheel", str(tmp_path / "out"), "--json"))
+    bill = Path(made["sbom"]).read_text()
+    assert validation.JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
+    patches = json.loads(bill)["metadata"]["component"]["pedigree"]["patches"]
+    assert patches[2]["resolves"][0]["references"] == ["https://example.org/issues/1"]
+
+
+def without_network() -> list[str]:
+    """A command prefix that takes the network away, empty where this host does not allow it."""
+    prefix = ["unshare", "--map-root-user", "--net"]
+    try:
+        done = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return []
+    return prefix if done.returncode == 0 else []
+
+
+# Its parent package would import torch and a hundred others; the wheels of those are not the
+# subject here.
+VERSION = """
+import importlib.metadata, pathlib, sys, sysconfig, types
+tree = pathlib.Path(sysconfig.get_path("purelib"), "sglang")
+parent = sys.modules["sglang"] = types.ModuleType("sglang")
+parent.__path__ = [str(tree)]
+import sglang.version
+print(importlib.metadata.version("sglang"), sglang.version.__version__, sglang.version.__file__)
+"""
+
+
+def installed_version(wheel: Path, python: str, folder: Path) -> list[str]:
+    """Installs a wheel into an empty environment and gives what the package then says it is."""
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    inside = folder / "bin" / "python"
+    pip = [inside, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile", "-q", wheel]
+    subprocess.run([*without_network(), *pip], check=True)
+    code = [inside, "-I", "-c", VERSION]
+    return subprocess.run(code, capture_output=True, text=True, check=True).stdout.split()
+
+
+def interpreters() -> dict[str, str]:
+    """An interpreter for each pinned tag that this host has one for."""
+    found = {}
+    for tag in read_pin(checkout().pin).tags:
+        name = f"python{tag[2]}.{tag[3:]}"
+        for path in [shutil.which(name), *Path.home().glob(f".pyenv/versions/*/bin/{name}")]:
+            # A version manager's shim may be there and not run.
+            if (
+                path
+                and subprocess.run([path, "-V"], capture_output=True, check=False).returncode == 0
+            ):
+                found[tag] = str(path)
+                break
+    return found
+
+
+@pytest.mark.full  # two wheels of 40 MB, and two environments with six thousand files each
+@pytest.mark.parametrize("tag", read_pin(checkout().pin).tags)
+def test_real_wheel_installs_without_a_network(tag: str, tmp_path: Path) -> None:
+    """For both Pythons, from this host's one; its version and its stamp come with it."""
+    python = interpreters().get(tag)
+    upstream = cached_path(read_pin(checkout().pin).wheel(tag))
+    if python is None or not upstream.is_file():
+        pytest.skip(f"no interpreter or no cached wheel for {tag}")
+    command = [sys.executable, "-m", "vendoring", "wheel", str(tmp_path), "--python-tag", tag]
+    environment = {k: v for k, v in os.environ.items() if k != "SGLANG_UPSTREAM_WHEEL"}
+    made = subprocess.run(
+        [*command, "--json"],
+        cwd=checkout().python,
+        env=environment | {"PYTHONPATH": str(checkout().python)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wheel = Path(json.loads(made.stdout)["wheel"])
+    version = read_pin(checkout().pin).local_version
+    found = installed_version(wheel, python, tmp_path / "venv")
+    assert found[:2] == [version, version]
+    assert found[2].startswith(str(tmp_path / "venv"))
 
 
 def test_overlay_is_only_what_differs(patched: Project, tmp_path: Path) -> None:
