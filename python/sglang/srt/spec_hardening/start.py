@@ -1,7 +1,8 @@
 """The last stages of a rank before it is called ready: nothing missing, and it can decode.
 
-Called by: `run_scheduler_process`, between the scheduler's construction and its ready message, so
-that every front end (HTTP, gRPC, Engine) and every rank is covered.
+Called by: `run_scheduler_process` (patch `self-test-before-ready`), between the scheduler's
+construction and its ready message, so that every front end (HTTP, gRPC, Engine) and every rank is
+covered.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from . import construction, cycle, invariants
+from . import construction, whole
 from .self_test import metric
 from .self_test.result import State
 from .self_test.run import prove_decoding
@@ -25,17 +26,14 @@ def prove(scheduler: Any) -> dict[str, Any]:
     What the self-test found, as the ready message carries it: empty without speculation.
     """
     global _proving
-    construction.enter("invariants")
-    if scheduler.draft_worker is not None:
-        invariants.check(scheduler.draft_worker)
+    whole.check(scheduler)
     construction.enter("self_test")
     _proving = True
     try:
         result = prove_decoding(scheduler)
     finally:
         _proving = False
-    construction.ready()
-    cycle.start(decoded=result is not None and result.state is State.PROVEN)
+    whole.mark_ready(decoded=result is not None and result.state is State.PROVEN)
     if result is None:
         return {}
     if scheduler.metrics_reporter.is_stats_logging_rank:
