@@ -34,6 +34,16 @@ def test_engine_caller_gets_an_exception(servers: ServerPool, tiny: Pair, thread
     assert not outcome.left
 
 
+def test_a_sigquit_handler_of_the_callers_own_is_called_and_does_not_hide_the_death(
+    servers: ServerPool, tiny: Pair
+) -> None:
+    """Upstream's Engine waits for ever here once the ranks were up: the handler returns."""
+    outcome = run_engine(servers.zygote, tiny, Plan("draft_model:raise"), handler=True)
+    assert [event["event"] for event in outcome.events] == ["handler", "raised", "alive"]
+    assert "stage draft_model" in _raised(outcome)
+    assert outcome.code == 0 and not outcome.left
+
+
 def test_the_pairwise_rows_cover_every_pair_and_stage() -> None:
     rows = fault_matrix.pairwise()
     phase_of = {stage: name for name, phase in fault_matrix.PHASES.items() for stage in phase}
