@@ -133,7 +133,8 @@ def faults_of(row: Row, outcome: Outcome) -> list[str]:
 
 
 def _names(row: Row, line: str) -> bool:
-    """Whether the line names rank and stage. A tensor fault may show in a later stage."""
+    """Whether the line names rank and stage. A tensor fault may show in a later stage; of ranks
+    that make no progress together all are named."""
     if f"rank TP{row.rank}" not in line and row.kind in stages.CONTROL_KINDS:
         return False
     if row.kind in stages.TENSOR_KINDS:

@@ -120,10 +120,14 @@ def verdict(processes: Sequence[BaseProcess] = ()) -> Verdict | None:
     if late:
         rank = min(late, key=lambda rank: (rank.stage, rank.entered))
         limit = stages.limit_of(rank.stage_name)
+        # One hangs, the others wait for it in a collective: the stacks tell which is which.
+        waiting = [one for one in ranks if one.status == record.Status.BUILDING]
+        others = ", ".join(f"{one.name} in {one.place}" for one in waiting if one.pid != rank.pid)
         return _verdict(
             rank,
-            f"no progress for {limit:.0f} s (SGLANG_SPEC_STAGE_TIMEOUT sets the limit)",
-            "its stacks: dumped above",
+            f"no progress for {limit:.0f} s (SGLANG_SPEC_STAGE_TIMEOUT sets the limit)"
+            + (f", nor of {others}" if others else ""),
+            "the stacks of all: dumped above",
         )
     return None
 
@@ -146,7 +150,7 @@ def give_up(processes: Sequence[BaseProcess], found: Verdict | None = None) -> E
         error = EngineDeadError(f"a rank ended before it was ready (exit codes: {codes})")
     else:
         if "no progress" in found.cause:
-            _dump_stacks(found.pid)
+            _dump_stacks()
         error = found.error()
     end_processes(processes)
     return error
@@ -248,10 +252,15 @@ def _ending(code: int | None) -> str:
     return f"its process was ended by {signal.Signals(-code).name}{hint}"
 
 
-def _dump_stacks(pid: int) -> None:
-    """Ask a rank that is still there for the stacks of its threads, and give it time to write."""
-    try:
-        os.kill(pid, STACKS_SIGNAL)
+def _dump_stacks() -> None:
+    """Ask the ranks that are still there for the stacks of their threads, and let them write."""
+    here = board()
+    ranks = [] if here is None else list(here.ranks())
+    building = [rank for rank in ranks if rank.status == record.Status.BUILDING]
+    for rank in building:
+        try:
+            os.kill(rank.pid, STACKS_SIGNAL)
+        except ProcessLookupError:
+            continue
+    if building:
         time.sleep(0.5)
-    except ProcessLookupError:
-        return
