@@ -182,7 +182,9 @@ def _ask(http: httpx.Client, tokens: int) -> None:
 
 def _litter() -> set[str]:
     """Names of SGLang's shared memory segments."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("sglang_", "sgl_shm_"))}
+    return {
+        name for name in os.listdir("/dev/shm") if name.startswith(("sglang_loads_", "sgl_shm_"))
+    }
 
 
 def _orphans(session: int) -> tuple[str, ...]:

@@ -24,7 +24,14 @@ from .construction import STACKS_SIGNAL
 logger = logging.getLogger(__name__)
 
 # A rank whose peer went away fails too, a moment later; it is not the one to name.
-_CONSEQUENCES = ("Connection closed by peer", "Connection reset by peer", "NCCL", "Gloo", "gloo")
+_CONSEQUENCES = (
+    "Connection closed by peer",
+    "other ranks that didn't finish",
+    "Connection reset by peer",
+    "NCCL",
+    "Gloo",
+    "gloo",
+)
 CUSTOM_HANDLER_GRACE_S = 10.0
 
 _board: record.Board | None = None
