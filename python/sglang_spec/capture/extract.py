@@ -161,8 +161,8 @@ def extract(
     with Server(settings, log, spawn=spawn) as server:
         server.wait_ready(1800)
         progress.began = time.perf_counter()
-        with _Recorder(folder, progress) as recorder:
-            _send_all(server.url, folder, prompts, done, recorder)
+        with Recorder(folder, progress) as recorder:
+            send_all(server.url, folder, prompts, done, recorder)
     return progress
 
 
@@ -189,7 +189,7 @@ def _resume(chosen: Plan, folder: Path, arguments: Sequence[str]) -> set[int]:
     return {int(entry["id"]) for entry in kept}
 
 
-class _Recorder:
+class Recorder:
     """Appends finished samples to the list, whole lines at a time."""
 
     def __init__(self, folder: Path, progress: Progress) -> None:
@@ -197,7 +197,7 @@ class _Recorder:
         self._lock = threading.Lock()
         self._progress = progress
 
-    def __enter__(self) -> _Recorder:
+    def __enter__(self) -> Recorder:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -222,9 +222,10 @@ class _Recorder:
             self._progress.told(self._progress)
 
 
-def _send_all(
-    url: str, folder: Path, prompts: Iterable[Prompt], done: set[int], recorder: _Recorder
+def send_all(
+    url: str, folder: Path, prompts: Iterable[Prompt], done: set[int], recorder: Recorder
 ) -> None:
+    """Have a server that was started by `launch` capture every prompt that is not `done`."""
     writer: Any = import_module("sglang_spec.hardening.capture_writer")
     limits = httpx.Limits(max_connections=_AT_ONCE)
     with (
