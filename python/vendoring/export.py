@@ -51,11 +51,11 @@ def write_patches(layout: Layout, patches: tuple[Patch, ...]) -> Written:
     layout.patches.mkdir(exist_ok=True)
     wanted_files = {layout.patches / f"{patch.slug}.patch": encode(patch.text) for patch in patches}
     old_series = layout.series.read_text(encoding="utf-8") if layout.series.is_file() else ""
+    gone = [layout.patches / f"{name}.patch" for name in series_names(old_series)]
     series = series_text(old_series, [patch.slug for patch in patches])
     wanted_files[layout.series] = series.encode()
     wanted_files[layout.table] = table_text(patches).encode()
     changed = [path.name for path, data in wanted_files.items() if _write(path, data)]
-    gone = [layout.patches / f"{name}.patch" for name in series_names(old_series)]
     removed = [path for path in gone if path not in wanted_files and path.is_file()]
     for path in removed:
         path.unlink()

@@ -106,7 +106,11 @@ def _series_faults(layout: Layout) -> Iterator[str]:
     if not layout.series.is_file():
         yield "patches/series is missing"
         return
-    names = series_names(layout.series.read_text(encoding="utf-8"))
+    try:
+        names = series_names(layout.series.read_text(encoding="utf-8"))
+    except VendoringError as fault:
+        yield " ".join(str(fault).split())
+        return
     files = {path.stem for path in layout.patches.glob("*.patch")}
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"patches/series names {name} twice"
@@ -118,11 +122,13 @@ def _series_faults(layout: Layout) -> Iterator[str]:
 
 def _read_all(layout: Layout) -> tuple[tuple[Patch, ...], list[str]]:
     """Every patch that can be read, and why the others cannot."""
-    if not layout.series.is_file():
+    try:
+        names = series_names(layout.series.read_text(encoding="utf-8"))
+    except (FileNotFoundError, VendoringError):  # a fault of the series, told by its own gate
         return (), []
     patches: list[Patch] = []
     faults: list[str] = []
-    for name in dict.fromkeys(series_names(layout.series.read_text(encoding="utf-8"))):
+    for name in dict.fromkeys(names):
         try:
             patches.append(make_patch(name, read_patch_text(layout.patches / f"{name}.patch")))
         except VendoringError as fault:

@@ -47,7 +47,7 @@ PLACEHOLDER = "TODO"
 ZERO_FROM = f"From {'0' * 40} Mon Sep 17 00:00:00 2001"
 
 _FIELD = re.compile(r"([A-Z][A-Za-z-]*):(?:\s+(.*))?$")
-_SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FORWARDED = re.compile(r"no\b(?!-)|not-needed\s+\S|https?://|TODO")
 _AUTHOR = re.compile(r"([^<>]+) <([^<>\s]+@[^<>\s]+)>")
 
@@ -191,7 +191,7 @@ def faults(header: Header) -> list[str]:
         found.append(f"Author is not `Name <mail>`: {header.author}")
     if header.category and header.category not in (*CATEGORIES, PLACEHOLDER):
         found.append(f"Category is none of {', '.join(CATEGORIES)}: {header.category}")
-    if header.slug and _SLUG.fullmatch(header.slug) is None:
+    if header.slug and SLUG.fullmatch(header.slug) is None:
         found.append(f"Slug is not lower case words joined by hyphens: {header.slug}")
     forwarded = header.get("Forwarded")
     if forwarded == "not-needed":

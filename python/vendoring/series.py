@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
 from .diff import FileDiff, parse_diff
 from .errors import VendoringError
-from .header import Header, parse_mail_head
+from .header import SLUG, Header, parse_mail_head
 from .layout import Layout
+
+_SUFFIX = ".patch"
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,32 @@ def make_patch(slug: str, text: str) -> Patch:
 
 
 def series_names(text: str) -> list[str]:
-    """The names in a series file, in order; comments and empty lines left out."""
-    stripped = (line.split("#", 1)[0].strip() for line in text.splitlines())
-    return [name for name in stripped if name]
+    """The slugs in a series file, in order. A line is `SLUG.patch` as quilt writes it, a comment
+    (first character `#`), or empty; anything else is an error that names the line.
+    """
+    return [name for name in map(_entry, text.splitlines(), itertools.count(1)) if name]
+
+
+def _entry(line: str, number: int) -> str:
+    """The slug that a line of the series names, empty for a comment."""
+    if not line.strip() or line.startswith("#"):
+        return ""
+    if line.endswith(_SUFFIX) and SLUG.fullmatch(line.removesuffix(_SUFFIX)):
+        return line.removesuffix(_SUFFIX)
+    bare = SLUG.fullmatch(line) is not None
+    raise VendoringError(
+        f"line {number} of the series names a patch without {_SUFFIX}, the form before quilt's"
+        if bare
+        else f"line {number} of the series is no file name of a patch",
+        file="patches/series",
+        key=f"line {number}",
+        value=line,
+        remedy="end each name in .patch: sed -i -E 's/^[a-z0-9-]+$/&.patch/' patches/series; "
+        "then leave one line a patch"
+        if bare
+        else "one file name a line, NAME.patch, from its first column on, comments on lines of "
+        "their own",
+    )
 
 
 def read_series(layout: Layout) -> tuple[Patch, ...]:
@@ -109,7 +135,7 @@ def touched_paths(patches: tuple[Patch, ...]) -> tuple[str, ...]:
 
 
 def series_text(old: str, names: list[str]) -> str:
-    """A series file for `names` that keeps the comments of `old`.
+    """A series file for the slugs `names` that keeps the comments of `old`.
 
     The comments above an entry move with it; those above an entry that is gone go to the next one
     left.
@@ -117,15 +143,15 @@ def series_text(old: str, names: list[str]) -> str:
     above: dict[str, list[str]] = {}
     pending: list[str] = []
     for line in old.splitlines():
-        name = line.split("#", 1)[0].strip()
-        if not name:
+        name = line.strip().removesuffix(_SUFFIX)
+        if not name or name.startswith("#"):
             pending.append(line.rstrip())
         elif name in names:
             above[name] = pending
             pending = []
     lines: list[str] = []
     for name in names:
-        lines += [*above.get(name, []), name]
+        lines += [*above.get(name, []), name + _SUFFIX]
     # Comments above nothing: the head of a series that was empty, or the tail of one that is not.
     lines = pending + lines if not above else lines + pending
     return "\n".join(lines).strip("\n") + "\n"

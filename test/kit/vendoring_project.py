@@ -205,7 +205,7 @@ def make_project(folder: Path) -> Project:
     (root / "sgl-kernel").mkdir()
     (root / "sgl-kernel" / "pyproject.toml").touch()
     layout.patches.mkdir()
-    layout.series.write_text("# one name a line\n")
+    layout.series.write_text("# one file name a line\n")
     tests = root / "test" / "unit"
     tests.mkdir(parents=True)
     (tests / "test_widen.py").write_text(

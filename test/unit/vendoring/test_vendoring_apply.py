@@ -167,7 +167,7 @@ def test_tree_without_git_directory_keeps_what_differs_aside(patched: Project) -
 
 def test_new_patches_make_the_tree_anew(patched: Project) -> None:
     series = patched.layout.series
-    series.write_text(series.read_text().replace("more-steps\n", ""))
+    series.write_text(series.read_text().replace("more-steps.patch\n", ""))
     assert json.loads(patched.fine("apply", "--json"))["found"] == "stale"
     assert "steps: int = 3" in (patched.tree / "srt" / "args.py").read_text()
 
@@ -212,7 +212,7 @@ def test_cut_off_at_any_rename_never_looks_whole(
     """Cuts the run at each move of files; then the tree is the old one or has no stamp."""
     old = patched.snapshot()
     series = patched.layout.series
-    patched.layout.series.write_text(series.read_text().replace("widen\n", ""))
+    patched.layout.series.write_text(series.read_text().replace("widen.patch\n", ""))
     real, steps = os.rename, 0
     while True:
         calls = 0

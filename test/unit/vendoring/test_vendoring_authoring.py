@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from kit.vendoring_project import HEADER, Project
+from vendoring.errors import VendoringError
 from vendoring.header import parse_message, template
 from vendoring.retire import RetireWhen, is_due, parse_retire
 from vendoring.series import series_names, series_text
@@ -158,10 +161,54 @@ def test_table_lists_every_patch(patched: Project) -> None:
 
 
 def test_series_comments_stay_with_their_group() -> None:
-    old = "# head\n\n# engine\na\nb\n# flags\nc\n"
+    old = "# head\n\n# engine\na.patch\nb.patch\n# flags\nc.patch\n"
     assert series_text(old, ["a", "b", "c"]) == old
-    assert series_text(old, ["b", "c", "d"]) == "# head\n\n# engine\nb\n# flags\nc\nd\n"
-    assert series_text("# head\n", ["a"]) == "# head\na\n"
+    assert series_text(old, ["b", "c", "d"]) == (
+        "# head\n\n# engine\nb.patch\n# flags\nc.patch\nd.patch\n"
+    )
+    assert series_text("# head\n", ["a"]) == "# head\na.patch\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "one",
+        "one.diff",
+        " one.patch",
+        "one.patch ",
+        "one.patch -p1",
+        "one.patch  # why",
+        "sub/one.patch",
+        "One.patch",
+        ".patch",
+        "<<<<<<< HEAD",
+    ],
+)
+def test_series_takes_file_names_only(line: str) -> None:
+    with pytest.raises(VendoringError) as caught:
+        series_names(f"# head\n\ntwo.patch\n{line}\n")
+    assert (caught.value.file, caught.value.key, caught.value.value) == (
+        "patches/series",
+        "line 4",
+        line,
+    )
+
+
+def test_series_of_bare_names_says_what_to_type(patched: Project) -> None:
+    """The form of this file before it became quilt's; what the message says mends it."""
+    series = patched.layout.series
+    quilt = series.read_text()
+    series.write_text(quilt.replace(".patch", ""))
+    for command in ("status", "apply", "export", "refresh"):
+        done = patched.command(command, "--json")
+        error = json.loads(done.stdout)["error"]
+        assert done.returncode == 1 and error["key"] == "line 2" and error["value"] == "widen"
+    check = patched.command("check").stdout
+    assert "series and files agree" in check and "sed -i -E" in check
+    typed = error["remedy"].split(": ", 1)[1].split(";")[0]
+    subprocess.run(typed, shell=True, check=True, cwd=patched.root)
+    assert series.read_text() == quilt
+    patched.fine("check")
 
 
 def test_header_text_comes_back_as_it_was() -> None:

@@ -51,7 +51,7 @@ def test_entry_without_patch(patched: Project) -> None:
 
 def test_entry_given_twice(patched: Project) -> None:
     with patched.layout.series.open("a") as file:
-        file.write("widen\n")
+        file.write("widen.patch\n")
     assert "widen twice" in failing(patched)["series and files agree"]
 
 

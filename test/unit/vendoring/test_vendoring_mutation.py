@@ -80,7 +80,7 @@ def test_mutation_row_gets_stale_with_its_patch_but_not_when_a_neighbour_moves_i
     folder = patched.layout.patches
     patched.patch("top", "srt/args.py", "class Args", "import os\n\n\nclass Args")
     mutation(patched, "widen", "more-steps", "--output", str(folder))
-    patched.layout.series.write_text("top\nwiden\nmore-steps\n")
+    patched.layout.series.write_text("top.patch\nwiden.patch\nmore-steps.patch\n")
     patched.fine("refresh")
     patched.fine("apply")
     mutation(patched, "widen", "--output", str(folder))

@@ -20,7 +20,9 @@ def patches(project: Project) -> dict[str, bytes]:
 
 def order(project: Project, *slugs: str) -> None:
     """What a merge of two stacks does to the series."""
-    project.layout.series.write_text("# one name a line\n" + "\n".join(slugs) + "\n")
+    project.layout.series.write_text(
+        "# one file name a line\n" + "".join(f"{slug}.patch\n" for slug in slugs)
+    )
 
 
 def refresh(project: Project) -> dict[str, Any]:
