@@ -25,8 +25,6 @@ from .talk import say
 from .unpack import unpack
 from .wheel_cache import resolve
 
-_WORDS = 160  # characters of a failure that the table shows
-
 
 class Run(NamedTuple):
     """One run of a patch's tests: passed, failed, skipped or timeout, and what failed first."""
@@ -141,7 +139,7 @@ def _mutant(
     try:
         without_it = _contents(bench.pin, file, patches, left_out)
     except VendoringError as fault:
-        return Mutant.of(patch, left_out, "", "", "stuck", " ".join(str(fault).split()))
+        return Mutant.of(patch, left_out, "", "", "stuck", str(fault))
     bench.write(whole)
     with_patch = bench.run(patch.header.tests)
     if with_patch.outcome != "passed":
@@ -219,6 +217,5 @@ def _first_failure(cases: list[ElementTree.Element]) -> str:
         for kind in ("failure", "error"):
             found = case.find(kind)
             if found is not None:
-                words = " ".join(found.get("message", "").split())
-                return f"{case.get('name')}: {words}"[:_WORDS]
+                return f"{case.get('name')}: {found.get('message', '')}"
     return ""

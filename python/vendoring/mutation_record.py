@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ _INTRODUCTION = """\
 Written by `make mutation`; `python -m vendoring mutation SLUG` renews one row. Killed is as it
 should be: the test passes with all patches and fails without this one. Stale: patch or test name
 changed after the run."""
+_WORDS = 160  # characters of a failure that the table shows
+_PATH = re.compile(r"(?<![\w.:/…])/([^\s/'\"`()\[\]{},:;]+)(?:/[^\s/'\"`()\[\]{},:;]*)*")
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,23 @@ class Mutant:
     ) -> Mutant:
         """The result of today for this patch as it is now."""
         today = datetime.date.today().isoformat()
-        found = (with_patch, without, verdict, detail, today, fingerprint(patch))
+        found = (with_patch, without, verdict, shortened(detail), today, fingerprint(patch))
         return cls(patch.slug, patch.header.tests, left_out, *found)
+
+
+def shortened(text: str) -> str:
+    """One line of a failure for the table. Of a path on this machine only its last part stays:
+    where somebody keeps a checkout or temporary files is noise that differs from run to run. A path
+    is one of this machine if its first folder exists, so that a route such as /v1/models stays.
+    """
+
+    def last_part(found: re.Match[str]) -> str:
+        if not Path("/", found[1]).exists():
+            return found[0]
+        last = found[0].rstrip("/").rsplit("/", 1)[1]
+        return "…" if last == found[1] else f"…/{last}"
+
+    return _PATH.sub(last_part, " ".join(text.split()))[:_WORDS]
 
 
 def fingerprint(patch: Patch) -> str:
@@ -88,6 +106,7 @@ def read_record(path: Path) -> list[Mutant]:
 
 def _row(entry: dict[str, Any]) -> Mutant:
     known = {field.name: entry[field.name] for field in fields(Mutant)}
+    known["detail"] = shortened(known["detail"])
     return Mutant(**known | {name: tuple(known[name]) for name in ("tests", "left_out")})
 
 
@@ -100,7 +119,7 @@ def write_record(new: list[Mutant], patches: tuple[Patch, ...], folder: Path) ->
     rows = {row.slug: row for row in [*read_record(path), *new]}
     kept = [rows[patch.slug] for patch in patches if patch.slug in rows]
     data = {"mutants": [asdict(row) for row in kept]}
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     text = f"{_TITLE}\n\n{_INTRODUCTION}\n\n{table_text(kept, patches)}"
     (folder / "mutation.md").write_text(text, encoding="utf-8")
     return kept

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,32 @@ def test_mutation_row_gets_stale_with_its_patch_but_not_when_a_neighbour_moves_i
     patched.fine("export")
     mutation(patched, "widen", "--output", str(folder))
     assert "| survived, stale |" in (folder / "mutation.md").read_text()
+
+
+def test_mutation_keeps_no_path_of_this_machine(patched: Project) -> None:
+    """Of checkout, scratch tree, interpreter and temporary files only the last part is kept; a
+    route of a server is no path. Rows from before are cleaned, too.
+    """
+    folder = patched.layout.patches
+    (patched.root / TEST).write_text(
+        "import sys\nimport tempfile\n\nimport sglang\n\n\ndef test_width(tmp_path):\n"
+        "    from sglang.srt.engine import decode\n\n"
+        "    places = [tmp_path / 'a.log', sglang.__file__, tempfile.gettempdir(), sys.prefix]\n"
+        "    text = ' '.join(map(repr, places)) + f' (end of {__file__}) /v1/models'\n"
+        "    assert decode([1, 2, 3]) == [1, 2], text\n"
+    )
+    _, found = mutation(patched, "widen", "--output", str(folder))
+    detail = found["widen"]["detail"]
+    assert "…/a.log" in detail and "…/__init__.py" in detail and "/v1/models" in detail, detail
+    record = folder / "mutation.json"
+    record.write_text(record.read_text().replace("…/a.log", f"{patched.root}/old.log"))
+    assert str(patched.root) in record.read_text()
+    mutation(patched, "more-steps", "--output", str(folder))
+    assert "…/old.log" in (folder / "mutation.md").read_text()
+    for name in ("mutation.json", "mutation.md"):
+        text = (folder / name).read_text()
+        for place in (patched.root, tempfile.gettempdir(), sys.prefix, Path.home()):
+            assert str(place) not in text, (name, place)
 
 
 def test_mutation_survives_an_interrupt_with_what_was_done(patched: Project) -> None:
