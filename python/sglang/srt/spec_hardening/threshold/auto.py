@@ -1,0 +1,189 @@
+"""`--speculative-disable-batch-threshold auto`: speculate where the measured costs say it pays.
+
+A cycle pays while the tokens it is expected to give, times the seconds of a plain step, exceed its
+own seconds. The decision is a function of values that every rank has alike: row and token counts,
+accept results, and the table that rank 0 measured and all ranks were sent. No clock is read.
+Imports without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .acceptance import Acceptance
+from .cost import CostTable
+
+
+class Why(StrEnum):
+    UNMEASURED = "unmeasured"
+    GAIN = "gain"
+    WAIT = "wait"
+    PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When to change: counted in batches, never in seconds.
+
+    Speculation comes on above a gain of 1 + `margin` and goes off below 1, once what the present
+    state has lost against the other adds up to `patience` batches: a load that swings about the
+    crossing loses nothing on average and changes nothing, one that leaves it is followed in a few
+    batches. A state is kept for `dwell` batches at least. Where it is off only because few drafts
+    were accepted it is tried again for `dwell` batches after `first_probe` batches, and after twice
+    as many each time it fails.
+    """
+
+    margin: float = 0.03
+    patience: float = 1.0
+    dwell: int = 16
+    first_probe: int = 256
+    last_probe: int = 8192
+
+
+class AutoDecider:
+    """One for each scheduler. Speculation is on until a table says otherwise."""
+
+    def __init__(
+        self, acceptance: Acceptance, rules: Rules | None = None, table: CostTable | None = None
+    ) -> None:
+        self.table = table
+        self.acceptance = acceptance
+        self.switches = 0
+        self._rules = rules or Rules()
+        self._on = True
+        self._why = Why.UNMEASURED
+        self._batches = self._rules.dwell  # in this state; the first change need not wait
+        self._lost = 0.0  # batches' worth of time, against the other state
+        self._probe_after = self._rules.first_probe
+        self._probing = False
+        self._last = (1, 1.0)
+
+    @property
+    def on(self) -> bool:
+        return self._on
+
+    def decide(self, rows: int, tokens: int | None = None) -> bool:
+        """Whether the batch about to be launched speculates.
+
+        Args:
+            rows: requests in it, the same on every rank; 0 changes nothing.
+            tokens: context of all of them together; None for the shortest that was measured.
+        """
+        if self.table is None or rows < 1:
+            return self._on
+        context = self.table.lines[0].context if tokens is None else tokens / rows
+        self._last = (rows, context)
+        self._batches += 1
+        gain = self.gain(rows, context)
+        lost = 1 - gain if self._on else gain - 1 - self._rules.margin
+        self._lost = max(0.0, self._lost + min(lost, 1.0))
+        is_due = self._lost >= self._rules.patience
+        self._why = Why.PROBE if self._probing else Why.WAIT if self._lost else Why.GAIN
+        if is_due and self._batches > self._rules.dwell:
+            self._change(not self._on)
+        elif not self._on and self._is_due_for_probe(rows, context):
+            self._probe()
+        elif self._probing and self._batches > self._rules.dwell:
+            self._probing, self._probe_after = False, self._rules.first_probe  # it paid
+        return self._on
+
+    def observe(self, correct_drafts: Sequence[int]) -> None:
+        """Accept results of one batch that speculated; those of plain steps are not passed."""
+        self.acceptance.observe(correct_drafts)
+
+    def gain(self, rows: int, context: float, accept_length: float | None = None) -> float:
+        """Speed of speculation over plain decode: above 1 it pays. Needs a table."""
+        assert self.table is not None
+        length = self.acceptance.accept_length if accept_length is None else accept_length
+        step = self.table.step_seconds(rows, context)
+        return length * step / self.table.cycle_seconds(rows, context)
+
+    def crossing(self, context: float) -> int | None:
+        """The least number of rows from which speculation does not pay; None where it always does.
+
+        None also if it only stops to pay past the rows that were measured.
+        """
+        if self.table is None:
+            return None
+        rows = range(1, self.table.most_rows + 1)
+        loses = [self.gain(count, context) < 1 for count in rows]
+        last_win = max((i for i, lost in enumerate(loses) if not lost), default=-1)
+        return last_win + 2 if last_win + 1 < len(loses) else None
+
+    @property
+    def reason(self) -> str:
+        """Why the state is what it is, in one sentence."""
+        if self.table is None:
+            return "on: the costs of a step were not measured"
+        rows, context = self._last
+        length, step = self.acceptance.accept_length, self.table.step_seconds(rows, context)
+        cycle = self.table.cycle_seconds(rows, context)
+        kept = {
+            Why.WAIT: ", kept until the other has been better for a while",
+            Why.PROBE: ", tried again to see whether more drafts are accepted now",
+        }.get(self._why, "")
+        return (
+            f"{'on' if self._on else 'off'}{kept}: {_count(rows, 'request')} of {context:.0f} "
+            f"tokens decode in {1e3 * step:.2f} ms, a speculative cycle takes {1e3 * cycle:.2f} ms "
+            f"and gives {length:.2f} tokens each, {length * step / cycle:.2f} times the speed; "
+            f"{self._crossing_in_words(context)}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `/server_info`: state, reason, crossings, acceptance, table in milliseconds."""
+        lines = self.table.lines if self.table else ()
+        return {
+            "on": self._on,
+            "reason": self.reason,
+            "switches": self.switches,
+            "accept_length": round(self.acceptance.accept_length, 3),
+            "accept_rates": [round(rate, 3) for rate in self.acceptance.rates],
+            "off_from_requests": {str(line.context): self.crossing(line.context) for line in lines},
+            "milliseconds": [
+                {
+                    "context": line.context,
+                    "requests": list(line.rows),
+                    **{
+                        phase: [round(1e3 * value, 3) for value in values]
+                        for phase, values in line.seconds.items()
+                    },
+                    "gain": [round(self.gain(rows, line.context), 3) for rows in line.rows],
+                }
+                for line in lines
+            ],
+        }
+
+    def _change(self, on: bool) -> None:
+        if self._probing and not on:
+            self._probe_after = min(2 * self._probe_after, self._rules.last_probe)
+        self._on, self._probing = on, False
+        self._batches, self._lost, self._why = 0, 0.0, Why.GAIN
+        self.switches += 1
+
+    def _is_due_for_probe(self, rows: int, context: float) -> bool:
+        if self._batches <= self._probe_after:
+            return False
+        hoped = self.gain(rows, context, self.acceptance.prior_accept_length)
+        return hoped > 1 + self._rules.margin
+
+    def _probe(self) -> None:
+        """On for a dwell, with what was seen before counting little beside what is seen now."""
+        self._change(True)
+        self.acceptance.fade(0.1)
+        self._probing, self._why = True, Why.PROBE
+
+    def _crossing_in_words(self, context: float) -> str:
+        assert self.table is not None
+        rows = self.crossing(context)
+        if rows is None:
+            return f"it pays up to the {self.table.most_rows} requests that were measured"
+        if rows == 1:
+            return "it pays at no number of requests"
+        return f"it stops to pay at {_count(rows, 'request')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
