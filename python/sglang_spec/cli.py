@@ -91,6 +91,18 @@ def capture(argv: tuple[str, ...]) -> None:
     command.main(list(argv), prog_name="sglang-spec capture")
 
 
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def doctor(argv: tuple[str, ...]) -> None:
+    """Say which SGLang this is and what it would do here (`sglang-spec doctor --help`)."""
+    from .doctor.command import doctor as command
+
+    command.main(list(argv), prog_name="sglang-spec doctor")
+
+
 def _exit_on_sigterm() -> None:
     """SIGTERM unwinds like Ctrl-C, so that context managers stop the servers they started."""
 

@@ -1,0 +1,1 @@
+"""`sglang-spec doctor comm` and `comm-bench`: what reduces between GPUs, and how fast."""

@@ -1,0 +1,1 @@
+"""`sglang-spec doctor`: what runs here and whether it is what was made."""
