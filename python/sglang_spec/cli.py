@@ -1,22 +1,53 @@
-"""The `sglang-spec` command. Sub-commands import what they need when they run."""
+"""The `sglang-spec` command. Sub-commands are imported when they are asked for."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 from . import process
 
+# Name of each sub-command that has a package of its own: where it is.
+ELSEWHERE = {
+    "capture": "capture.command",
+    "contract": "contract.command",
+    "doctor": "doctor.command",
+    "smoke": "smoke.command",
+}
+STARTS_SERVERS = ("demo", "serve", "capture")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-def main() -> None:
+
+class Commands(click.Group):
+    """The commands of this file, and those of `ELSEWHERE` by the name of the function there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f".{ELSEWHERE[cmd_name]}", __package__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """EAGLE-3 speculative decoding on SGLang that production can trust.
 
     Data goes to stdout, talk to stderr. Exit code 0: fine, 1: a finding, 2: wrong usage.
     """
+    if ctx.invoked_subcommand in STARTS_SERVERS:
+        process.die_with_parent(signal.SIGTERM)
+        _exit_on_sigterm()
 
 
 @main.command()
@@ -32,8 +63,6 @@ def demo(output: Path | None, prompts: int, max_new_tokens: int, as_json: bool) 
     """
     from .demo import run
 
-    process.die_with_parent(signal.SIGTERM)
-    _exit_on_sigterm()
     sys.exit(run.main(run.Settings(prompts, max_new_tokens), output, as_json))
 
 
@@ -48,8 +77,6 @@ def serve(port: int, num_steps: int) -> None:
     """
     from .serve import keep_up
 
-    process.die_with_parent(signal.SIGTERM)
-    _exit_on_sigterm()
     sys.exit(keep_up(port, num_steps))
 
 
@@ -63,44 +90,6 @@ def models(argv: tuple[str, ...]) -> None:
     from .models.cli import main as models_main
 
     sys.exit(models_main(list(argv)))
-
-
-@main.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def contract(argv: tuple[str, ...]) -> None:
-    """Check that a draft fits its target (`sglang-spec contract --help`)."""
-    from .contract.command import contract as command
-
-    command.main(list(argv), prog_name="sglang-spec contract")
-
-
-@main.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def capture(argv: tuple[str, ...]) -> None:
-    """Dump and compare what the target hands to the draft (`sglang-spec capture --help`)."""
-    from .capture.command import capture as command
-
-    process.die_with_parent(signal.SIGTERM)
-    _exit_on_sigterm()
-    command.main(list(argv), prog_name="sglang-spec capture")
-
-
-@main.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def doctor(argv: tuple[str, ...]) -> None:
-    """Say which SGLang this is and what it would do here (`sglang-spec doctor --help`)."""
-    from .doctor.command import doctor as command
-
-    command.main(list(argv), prog_name="sglang-spec doctor")
 
 
 def _exit_on_sigterm() -> None:

@@ -1,0 +1,1 @@
+"""`sglang-spec smoke`: does this server really decode with speculation, and rightly?"""
