@@ -11,8 +11,8 @@ class Pair:
     """Two Hugging Face folders that a server can be started with.
 
     Attributes:
-        target: folder of a `LlamaForCausalLM`, tokenizer included.
-        draft: folder of its `LlamaForCausalLMEagle3`.
+        target: folder of the model, tokenizer included.
+        draft: folder of its EAGLE3 draft.
     """
 
     target: Path

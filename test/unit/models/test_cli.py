@@ -23,6 +23,14 @@ def test_path_prints_target_then_draft(tiny: Pair, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"{tiny.target}\n{tiny.draft}\n"
 
 
+def test_a_deepseek_target_has_two_drafts(capsys: pytest.CaptureFixture[str]) -> None:
+    for draft in ("mla", "llama"):
+        assert main(["path", "kimi", "--draft", draft, "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert Path(printed["draft"]).name == f"draft-{draft}"
+        assert (Path(printed["target"]) / "tokenizer.json").is_file()
+
+
 def test_list_shows_what_is_made(tiny: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -51,7 +59,15 @@ def test_a_bad_source_fails_with_one_line(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["prepare", "llama"], ["path", "tiny", "--heads", "12/4"]]
+    "arguments",
+    [
+        [],
+        ["prepare", "llama"],
+        ["path", "tiny", "--heads", "12/4"],
+        ["path", "kimi", "--heads", "12/4"],
+        ["path", "tiny", "--draft", "mla"],
+        ["path", "kimi", "--draft", "eagle"],
+    ],
 )
 def test_wrong_usage_exits_with_two(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as error:

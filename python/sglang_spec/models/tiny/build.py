@@ -32,21 +32,21 @@ def build(plan: Plan, folder: Path) -> None:
     from sglang_spec.models.tiny import draft, target, tokenizer
 
     say(f"building {plan.entry_name()}")
-    _write(folder / "target", target.config(plan), target.weights(plan))
+    write_model(folder / "target", target.config(plan), target.weights(plan))
     tokenizer.write(folder / "target")
     ids = {"bos_token_id": BOS, "eos_token_id": EOS}
-    _write_json(folder / "target" / "generation_config.json", ids)
-    _write(folder / "draft", draft.config(plan), draft.weights(plan))
+    write_json(folder / "target" / "generation_config.json", ids)
+    write_model(folder / "draft", draft.config(plan), draft.weights(plan))
 
 
-def _write(folder: Path, config: dict[str, Any], state: dict[str, torch.Tensor]) -> None:
+def write_model(folder: Path, config: dict[str, Any], state: dict[str, torch.Tensor]) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir()
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     contiguous = {name: weight.contiguous() for name, weight in sorted(state.items())}
     save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
