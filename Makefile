@@ -9,7 +9,7 @@ PY := $(VENV)/bin/python
 PORT ?= 30000
 PYTEST_ARGS ?=
 
-.PHONY: help venv vendor demo serve test-spec test-unit test-full mutation wheel pack lint format clean
+.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full mutation wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -28,6 +28,12 @@ serve: venv  ## keep a server with EAGLE3 up on 127.0.0.1 (PORT=30000) and print
 test-spec: venv  ## unit tests and real EAGLE3 decodes; JUnit XML in build/junit.xml
 	@mkdir -p build
 	@$(PY) -m pytest --junit-xml=build/junit.xml $(PYTEST_ARGS) test
+
+test-spec-gpu: venv  ## the tests in test/gpu, or an error that names what is missing; record in build/gpu.json
+	@mkdir -p build
+	@status=0; $(PY) -m pytest --require-gpu --junit-xml=build/junit-gpu.xml $(PYTEST_ARGS) test/gpu || status=$$?; \
+	 [ ! -e build/junit-gpu.xml ] || PYTHONPATH=test $(PY) -m kit.gpu_record write build/gpu.json build/junit-gpu.xml; \
+	 exit $$status
 
 test-unit: venv  ## only what needs no server
 	@$(PY) -m pytest $(PYTEST_ARGS) test/unit

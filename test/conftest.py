@@ -9,12 +9,22 @@ from collections.abc import Iterator
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from kit import gpus, not_run
 from kit.servers import ServerPool
 from sglang_spec.models import Pair, embedded_pair, tiny_pair
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also run tests marked `full`")
+    parser.addoption(
+        "--require-gpu", action="store_true", help="fail where the tests find no CUDA GPU"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    missing = gpus.why_none() if config.getoption("--require-gpu") else ""
+    if missing:
+        raise pytest.UsageError(f"this run needs a CUDA GPU (--require-gpu): {missing}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -24,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "full" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = not_run.lines(terminalreporter.stats.get("skipped", []))
+    if lines:
+        terminalreporter.section(lines[0])
+        for line in lines[1:]:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,10 @@ from .wheel_cache import sha256_of
 ROOT = "sglang-spec"  # the one folder in the archive
 MOST = 60 * 1024 * 1024  # bytes of one file that travels to such a machine
 TAG = "cp312"  # the Python of the GPU machines
-_FOLDERS = ("patches", "python/sglang_spec", "python/vendoring", "test", "models", "benchmark")
+_FOLDERS = (
+    *("patches", "python/sglang_spec", "python/vendoring", "sgl-kernel/src"),
+    *("test", "models", "benchmark"),
+)
 _FILES = ("pyproject.toml", "LICENSE", "NOTICE")
 _RUNNER = Path(__file__).parent / "gpu"
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit import gpus
+from kit.decode_setups import Setup
+from kit.fleet import Fleet
+from kit.servers import ServerPool
 
 HERE = Path(__file__).parent
 
@@ -14,3 +18,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(gpus.needs(1))
+
+
+@pytest.fixture(scope="session")
+def fleet(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[Fleet]:
+    """Servers of the setups that this run's tests are parametrized with, in their order."""
+    setups = dict.fromkeys(
+        item.callspec.params["setup"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        and isinstance(item.callspec.params.get("setup"), Setup)
+        and not any(mark.args and mark.args[0] for mark in item.iter_markers("skipif"))
+    )
+    found = Fleet(servers)
+    try:
+        for setup in sorted(setups, key=lambda setup: not setup.slow):
+            found.expect((setup.name, launch) for launch in setup.launches())
+        yield found
+    finally:
+        found.close()

@@ -1,110 +1,76 @@
-"""Greedy EAGLE3 on one GPU equals greedy decoding without it: graphs, overlap, both backends.
+"""Greedy EAGLE3 on one GPU equals greedy decoding without it, in every way worth a server.
 
-The tiny pair's margins are wide enough for bfloat16 to be exact in every batch shape, and its
-oracle says what the tokens and the accept lengths must be, so these tests need no second server.
+The servers start ahead of their tests (`kit.fleet`), so the whole file takes minutes.
 """
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import pytest
-from kit.servers import ServerPool
-from sglang_spec.models import Pair, tiny_pair
-from sglang_spec.models.tiny import TINY, TINY_HALF, Oracle, Plan
-from sglang_spec.models.tiny.plan import BOS, SPECIALS, VOCABULARY
-from sglang_spec.server import Launch, Speculation
+from kit import decode_checks, decode_setups, gpus
+from kit.decode_setups import CHUNK, Setup
+from kit.fleet import Fleet
+from sglang_spec.client import Client
+from sglang_spec.models.tiny import Oracle
 
-COMMON = (
-    *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
-    *("--max-running-requests", "128", "--cuda-graph-max-bs-decode", "64"),
-    *("--context-length", "2048", "--chunked-prefill-size", "256"),
-)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """One way to serve; `plan` picks the pair, the rest are flags."""
-
-    name: str
-    backend: str = "triton"
-    flags: tuple[str, ...] = ()
-    plan: Plan = TINY
-    speculation: tuple[int, int, int] = (3, 1, 4)
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def launch(self) -> Launch:
-        pair: Pair = tiny_pair(self.plan)
-        steps, topk, tokens = self.speculation
-        return Launch(
-            pair.target,
-            Speculation(pair.draft, steps, topk, tokens),
-            "bfloat16",
-            (*COMMON, "--attention-backend", self.backend, *self.flags),
-            self.environment,
-        )
+SETUPS = [
+    *decode_setups.of_backend("flashinfer"),  # first: its kernels take longest to compile
+    *decode_setups.of_backend("triton"),
+    *decode_setups.once("triton"),
+    Setup("fa3", "fa3"),
+    Setup("trtllm_mha", "trtllm_mha"),
+]
 
 
-SETUPS = (
-    Setup("triton"),
-    Setup("triton-some-rejected", plan=TINY_HALF),
-    Setup("triton-no-graphs", flags=("--disable-cuda-graph",)),
-    Setup("triton-no-overlap", flags=("--disable-overlap-schedule",)),
-    Setup("triton-page-16", flags=("--page-size", "16")),
-    Setup("triton-tree", speculation=(3, 4, 8)),
-    Setup("flashinfer", backend="flashinfer"),
-)
-
-
-@pytest.fixture(params=SETUPS, ids=lambda setup: setup.name, scope="module")
-def setup(request: pytest.FixtureRequest) -> Setup:
+@pytest.fixture(params=[gpus.with_backend(setup) for setup in SETUPS], scope="module")
+def setup(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Setup]:
     found: Setup = request.param
-    return found
+    yield found
+    fleet.done(found.launch())
 
 
-def prompts(count: int, seed: int) -> list[list[int]]:
-    dice = random.Random(seed)
-    return [
-        [BOS, *(dice.randrange(SPECIALS, VOCABULARY) for _ in range(dice.randrange(3, 400)))]
-        for _ in range(count)
-    ]
+@pytest.fixture
+def client(setup: Setup, fleet: Fleet) -> Client:
+    return fleet.client(setup.launch(), setup.name)
 
 
-@pytest.mark.parametrize("batch", [1, 3, 16, 100])  # 100 is above the largest captured graph
-def test_tokens_are_the_oracles(servers: ServerPool, setup: Setup, batch: int) -> None:
-    client = servers.client(setup.launch())
-    asked = prompts(batch, seed=batch)
-    answers = client.generate_batch(asked, 48, ignore_eos=True)
-    oracle = Oracle(setup.plan)
-    assert [list(answer.tokens) for answer in answers] == [oracle.greedy(p, 48) for p in asked]
-    assert all(answer.cycles > 0 for answer in answers)
+@pytest.fixture
+def oracle(setup: Setup) -> Oracle:
+    assert setup.plan is not None
+    return Oracle(setup.plan)
 
 
-def test_accept_lengths_are_the_oracles(servers: ServerPool, setup: Setup) -> None:
-    steps, topk, _ = setup.speculation
-    if topk > 1:
-        pytest.skip("the oracle counts chains, this server drafts trees")
-    client = servers.client(setup.launch())
-    (prompt,) = prompts(1, seed=7)
-    answer = client.generate(prompt, 64, ignore_eos=True)
-    lengths = Oracle(setup.plan).accept_lengths(prompt, 64, steps)
-    # The last cycle may be cut short by max_new_tokens; those before it are exact.
-    drafts = [length - 1 for length in lengths]
-    counted = [drafts[:-1].count(n) for n in range(steps + 1)]
-    seen = list(answer.correct_drafts) + [0] * (steps + 1 - len(answer.correct_drafts))
-    assert sum(seen) == len(lengths)
-    assert sum(abs(a - b) for a, b in zip(seen, counted, strict=True)) <= 1
+# 128 is the largest captured graph; 150 runs eagerly, with more rows than any graph has.
+@pytest.mark.parametrize("batch", [1, 3, 16, 128, 150])
+def test_tokens_are_the_oracles(client: Client, oracle: Oracle, batch: int) -> None:
+    decode_checks.batch(client, oracle, batch)
 
 
-def test_prefix_hit_and_chunked_prefill(servers: ServerPool, setup: Setup) -> None:
-    client = servers.client(setup.launch())
-    client.flush_cache()
-    dice = random.Random(3)
-    start = [BOS, *(dice.randrange(SPECIALS, VOCABULARY) for _ in range(600))]
-    oracle = Oracle(setup.plan)
-    first = client.generate(start, 32, ignore_eos=True)
-    again = client.generate([*start, *first.tokens[:9]], 32, ignore_eos=True)
-    assert list(first.tokens) == oracle.greedy(start, 32)
-    assert list(again.tokens) == oracle.greedy([*start, *first.tokens[:9]], 32)
-    assert again.meta["cached_tokens"] > 500
+def test_accept_lengths_are_the_oracles(client: Client, setup: Setup, oracle: Oracle) -> None:
+    if setup.topk == 1:
+        decode_checks.accept_lengths(client, oracle, setup.steps)
+    else:
+        decode_checks.mean_accept_length(client, setup.steps + 0.5)
+
+
+def test_prefix_hit_and_chunked_prefill(client: Client, oracle: Oracle) -> None:
+    decode_checks.prefix_hit_and_chunks(client, oracle, CHUNK)
+
+
+def test_greedy_beside_sampled(client: Client, oracle: Oracle) -> None:
+    decode_checks.mixed_sampling(client, oracle, 12)
+
+
+def test_requests_that_come_and_go(client: Client, oracle: Oracle) -> None:
+    decode_checks.staggered(client, oracle, 96, 48)
+
+
+def test_aborts(client: Client, oracle: Oracle) -> None:
+    decode_checks.aborts(client, oracle, 10, pause=0.15)
+
+
+def test_self_test_proved_the_server(setup: Setup, fleet: Fleet) -> None:
+    """What readiness waited for, in the server's own words."""
+    log = fleet.server(setup.launch(), setup.name).log.read_text(errors="replace")
+    assert "speculative self-test: proven" in log

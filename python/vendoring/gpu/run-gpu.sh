@@ -6,8 +6,9 @@
 #
 # --site   folder that holds the plain package sglang ($SGLANG_SITE). What the overlay replaces
 #          there is kept beside it, so another pack can be put over it, and --plain takes it off.
-# --out    folder ($OUT, else ./gpu-results) for results.json, junit.xml, pytest.log, tests.jsonl
-#          (each test as it ends) and logs.tar.gz (of the servers)
+# --out    folder ($OUT, else ./gpu-results) for results.json, junit.xml, gpu.json (the record that
+#          test/results keeps), pytest.log, tests.jsonl (each test as it ends) and logs.tar.gz (of
+#          the servers)
 # --limit  end the tests after that many seconds, with a report of those that ran
 # --only   run only the given nodes, not test/gpu as well
 # Arguments after -- go to pytest. $PYTHON is the interpreter (python3). If DIR/../env.sh exists it
@@ -62,11 +63,13 @@ export PYTHONPATH="$site:$here:$here/python${PYTHONPATH:+:$PYTHONPATH}"
 command=("$python" -m pytest -v -p no:cacheprovider -p gpu_report --junit-xml="$out/junit.xml")
 # SIGINT lets pytest stop its servers and write the report of what ran.
 [ -z "$limit" ] || command=(timeout --foreground --signal=INT --kill-after=30 "$limit" "${command[@]}")
-rm -f "$out"/{junit.xml,results.json,tests.jsonl}
+rm -f "$out"/{junit.xml,results.json,gpu.json,tests.jsonl}
 cd "$here"
 started=$(date +%s)
 status=0
 "${command[@]}" ${nodes[@]+"${nodes[@]}"} "$@" 2>&1 | tee "$out/pytest.log" || status=${PIPESTATUS[0]}
+[ ! -e "$out/junit.xml" ] ||
+    PYTHONPATH="$here/test:$PYTHONPATH" "$python" -m kit.gpu_record write "$out/gpu.json" "$out/junit.xml" || true
 [ ! -d build/logs ] || tar -czf "$out/logs.tar.gz" build/logs
 "$python" "$here/gpu_results.py" "$out" "$site" "$status" "$(($(date +%s) - started))"
 exit "$status"
