@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from .errors import VendoringError
 from .gitrepo import BASE_REF, GitRepo
-from .header import faults as header_faults
 from .interpreter import any_wheel
-from .layout import OWN_PACKAGE, STAMP_NAME, Layout
-from .metadata import kernel_by_version, requirements, upstream_requirements
+from .layout import Layout
+from .patch_faults import (
+    incomplete_headers,
+    large_patches,
+    misplaced,
+    missing_tests,
+    stale_requirements,
+    trailing_space,
+)
 from .pin import Pin, read_pin
 from .series import Patch, make_patch, read_patch_text, series_names, series_text
 from .stack import applies_again, apply_exactly, apply_loosely, exported, patch_misfits, scratch
 from .stamp import wanted
 from .state import Condition, inspect
 from .table import table_text
-from .testnode import node_fault
-from .unpack import read_metadata
 from .wheel_cache import resolve_any
-
-LINES_EACH = 60  # added lines that one patch may have
-LINES_MEDIAN = 20  # and that half of all patches may have
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,13 @@ def check(layout: Layout, tag: str | None = None) -> list[Gate]:
     gates = [Gate("series and files agree", tuple(_series_faults(layout)))]
     patches, unreadable = _read_all(layout)
     gates.append(Gate("patches can be read", tuple(unreadable)))
-    gates.append(Gate("headers are complete", tuple(_header_faults(patches))))
-    gates.append(Gate("every Test exists", tuple(_test_faults(layout, patches))))
-    gates.append(Gate("patches are small", tuple(_size_faults(patches))))
-    gates.append(Gate("no trailing space is added", tuple(_space_faults(patches))))
-    gates.append(Gate("only upstream files are patched", tuple(_place_faults(layout, patches))))
+    gates.append(Gate("headers are complete", tuple(incomplete_headers(patches))))
+    gates.append(Gate("every Test exists", tuple(missing_tests(layout, patches))))
+    gates.append(Gate("patches are small", tuple(large_patches(patches))))
+    gates.append(Gate("no trailing space is added", tuple(trailing_space(patches))))
+    gates.append(Gate("only upstream files are patched", tuple(misplaced(layout, patches))))
     _, file = resolve_any(pin, tag)
-    gates.append(Gate("requirement lists are not stale", tuple(_requirement_faults(pin, file))))
+    gates.append(Gate("requirement lists are not stale", tuple(stale_requirements(pin, file))))
     if not all(gate.passed for gate in gates[:2]) or not _can_be_committed(patches):
         later = ("exact", "once", "export", "compile")
         return gates + [Gate(_NAMES[name], ran=False) for name in later]
@@ -134,68 +133,6 @@ def _read_all(layout: Layout) -> tuple[tuple[Patch, ...], list[str]]:
         except VendoringError as fault:
             faults.append(" ".join(str(fault).split()))
     return tuple(patches), faults
-
-
-def _header_faults(patches: tuple[Patch, ...]) -> Iterator[str]:
-    earlier: set[str] = set()
-    for patch in patches:
-        for fault in header_faults(patch.header):
-            yield f"{patch.slug}: {fault}"
-        if patch.header.slug and patch.header.slug != patch.slug:
-            yield f"{patch.slug}: Slug says {patch.header.slug}"
-        for name in patch.header.depends:
-            if name not in earlier:
-                yield f"{patch.slug}: Depends names {name}, which is not before it in the series"
-        earlier.add(patch.slug)
-
-
-def _test_faults(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
-    for patch in patches:
-        for node in patch.header.tests:
-            fault = node_fault(layout.root, node)
-            if fault:
-                yield f"{patch.slug}: {fault}"
-
-
-def _size_faults(patches: tuple[Patch, ...]) -> Iterator[str]:
-    for patch in patches:
-        if patch.added > LINES_EACH:
-            yield f"{patch.slug} adds {patch.added} lines, more than {LINES_EACH}"
-    middle = median([patch.added for patch in patches] or [0])
-    if middle > LINES_MEDIAN:
-        yield f"the median of added lines is {middle:g}, more than {LINES_MEDIAN}"
-
-
-def _space_faults(patches: tuple[Patch, ...]) -> Iterator[str]:
-    for patch in patches:
-        for change in patch.files:
-            for hunk in change.hunks:
-                for line in hunk.added:
-                    if line.removesuffix("\n") != line.rstrip():
-                        yield f"{patch.slug}: {change.path}, hunk {hunk.number}: {line.rstrip()!r}"
-
-
-def _place_faults(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
-    for patch in patches:
-        for path in patch.paths:
-            if path == STAMP_NAME or path.startswith(OWN_PACKAGE + "/"):
-                yield f"{patch.slug} changes {path}, which is not upstream's"
-    if not (layout.root / ".git").exists():
-        return
-    command = ["git", "-C", str(layout.root), "ls-files", "python/sglang", "python/.vendor"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
-    for path in filter(None, listed):
-        if not path.startswith(f"python/sglang/{OWN_PACKAGE}/"):
-            yield f"{path} is committed to the project"
-
-
-def _requirement_faults(pin: Pin, file: Path) -> Iterator[str]:
-    upstream = upstream_requirements(read_metadata(file, "METADATA"))
-    for device in pin.devices:
-        try:
-            requirements(upstream, device, kernel_by_version(device))
-        except VendoringError as fault:
-            yield " ".join(str(fault).split())
 
 
 def _exact_faults(repo: GitRepo, patch: Patch) -> list[str]:

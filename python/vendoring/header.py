@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from email.utils import format_datetime
 
 from .errors import VendoringError
-from .retire import FORMS, parse_retire
 
 CATEGORIES = ("backport", "fix", "hardening", "instrumentation", "site")
 REQUIRED = (
@@ -48,8 +47,7 @@ ZERO_FROM = f"From {'0' * 40} Mon Sep 17 00:00:00 2001"
 
 _FIELD = re.compile(r"([A-Z][A-Za-z-]*):(?:\s+(.*))?$")
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_FORWARDED = re.compile(r"no\b(?!-)|not-needed\s+\S|https?://|TODO")
-_AUTHOR = re.compile(r"([^<>]+) <([^<>\s]+@[^<>\s]+)>")
+AUTHOR = re.compile(r"([^<>]+) <([^<>\s]+@[^<>\s]+)>")
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class Header:
     @property
     def author_parts(self) -> tuple[str, str]:
         """Name and mail address."""
-        match = _AUTHOR.fullmatch(self.author)
+        match = AUTHOR.fullmatch(self.author)
         if match is None:
             raise VendoringError(
                 f"the header of patch {self.slug or self.subject!r} has no usable author",
@@ -177,40 +175,6 @@ def parse_mail_head(text: str, where: str) -> Header:
         raise
 
 
-def faults(header: Header) -> list[str]:
-    """Everything that makes a header incomplete or unusable, as short texts."""
-    found = [f"{key} is missing" for key in REQUIRED if not header.get(key)]
-    found += [
-        f"{key} still says {PLACEHOLDER}" for key, value in header.fields if PLACEHOLDER in value
-    ]
-    if not header.subject or PLACEHOLDER in header.subject:
-        found.append("Subject is missing")
-    if not header.body.strip() or PLACEHOLDER in header.body:
-        found.append("Description is missing")
-    if _AUTHOR.fullmatch(header.author) is None:
-        found.append(f"Author is not `Name <mail>`: {header.author}")
-    if header.category and header.category not in (*CATEGORIES, PLACEHOLDER):
-        found.append(f"Category is none of {', '.join(CATEGORIES)}: {header.category}")
-    if header.slug and SLUG.fullmatch(header.slug) is None:
-        found.append(f"Slug is not lower case words joined by hyphens: {header.slug}")
-    forwarded = header.get("Forwarded")
-    if forwarded == "not-needed":
-        found.append("Forwarded: not-needed gives no reason (write `not-needed REASON`)")
-    elif forwarded and _FORWARDED.match(forwarded) is None:
-        found.append(f"Forwarded is neither `no`, `not-needed REASON` nor a link: {forwarded}")
-    retire = header.get("Retire-When")
-    if retire and PLACEHOLDER not in retire and parse_retire(retire) is None:
-        found.append(f"Retire-When is not one of {FORMS}: {retire}")
-    for line in header.body.split("\n"):
-        if line == "---" or line.startswith("diff --git "):
-            found.append(f"Description has a line that would end the header: {line}")
-    for key in ("Last-Update", "Upstream-Checked"):
-        value = header.get(key)
-        if value and value != PLACEHOLDER and not _is_date(value):
-            found.append(f"{key} is not a date: {value}")
-    return found
-
-
 def template(slug: str, author: str, today: datetime.date) -> Header:
     """A header whose open fields say TODO, which `check` refuses."""
     given = {
@@ -269,11 +233,3 @@ def _fields(lines: list[str]) -> tuple[tuple[str, str], ...]:
             )
         fields.append((key, value))
     return tuple(fields)
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True

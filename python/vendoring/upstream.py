@@ -8,14 +8,13 @@ header's sections.
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .errors import VendoringError
 from .gitrepo import GitRepo
-from .header import SECTIONS, ZERO_FROM, Header
 from .layout import OWN_PACKAGE, Layout
+from .mail import Mail, lacking, mail_text, unsent_because
 from .ownuse import outside_imports, own_files
 from .pin import Pin, read_pin
 from .places import PREFIX, Places, known_modules, read_places
@@ -25,27 +24,6 @@ from .wheel_cache import resolve_any
 
 _Files = dict[str, bytes]
 """Contents by path in upstream's layout."""
-
-
-@dataclass(frozen=True)
-class Mail:
-    """One purpose. `skipped` is the reason why there is no mail, `lacks` what its message has not
-    got. `depends` are the mails it builds on, `after` those and all that these build on, in order.
-    """
-
-    slug: str
-    file: str = ""
-    depends: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    skipped: str = ""
-    lacks: tuple[str, ...] = ()
-
-    @property
-    def tests(self) -> tuple[str, ...]:
-        """Test files that it brings, by path in upstream's layout."""
-        names = (Path(name) for name in self.files if name.startswith("test/"))
-        return tuple(str(name) for name in names if name.match("test_*.py"))
 
 
 @dataclass(frozen=True)
@@ -83,24 +61,14 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         owner |= {name: patch.slug for name in draft.brought}
         diff = _diff(pin, wheel, draft, drafts, move)
         name = f"{patch.slug}.patch"
-        (folder / name).write_bytes(encode(_mail_text(draft, diff)))
+        (folder / name).write_bytes(encode(mail_text(patch.header, draft.depends, diff)))
         _try_mail(pin, wheel, folder, draft, drafts)
         brought = {move.places.path(name) for name in draft.brought} - {""}
         files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | brought))
-        lacks = _lacks(patch.header, draft.brought)
+        lacks = lacking(patch.header, draft.brought)
         after = tuple(_closure(draft.depends, drafts))
         mails.append(Mail(patch.slug, name, draft.depends, after, files, lacks=lacks))
     return mails
-
-
-def unsent_because(header: Header) -> str:
-    """Why a purpose is not sent upstream, an empty text if it is."""
-    forwarded, applied = header.get("Forwarded"), header.get("Applied-Upstream")
-    if forwarded.startswith("not-needed"):
-        return forwarded.removeprefix("not-needed").strip(" :;,") or "no reason given"
-    if applied.split(";")[0].strip() not in ("", "no"):
-        return f"upstream has it: {applied}"
-    return ""
 
 
 def _draft(
@@ -252,30 +220,6 @@ def _write(repo: GitRepo, files: _Files) -> None:
         path.write_bytes(data)
 
 
-def _mail_text(draft: _Draft, diff: str) -> str:
-    header = draft.patch.header
-    lines = header.mail_head().split("\n")[:3]
-    body = "\n\n".join(f"## {name}\n\n{text}" for name, text in _message(header).items() if text)
-    if draft.depends:
-        body += f"\n\nDepends on: {', '.join(draft.depends)}"
-    assert lines[0] == ZERO_FROM
-    return "\n".join(lines) + f"\nSubject: [PATCH] {header.subject}\n\n{body}\n---\n{diff}"
-
-
-def _message(header: Header) -> dict[str, str]:
-    sections = header.sections()
-    message = {name: sections.get(name, "") for name in SECTIONS}
-    message["Motivation"] = message["Motivation"] or sections[""]
-    return message
-
-
-def _lacks(header: Header, brought: dict[str, bytes]) -> tuple[str, ...]:
-    lacks = [name for name, text in _message(header).items() if not text]
-    if not any(name.startswith("test/") for name in brought):
-        lacks.append("a test in upstream's layout")
-    return tuple(lacks)
-
-
 def _try_mail(
     pin: Pin, wheel: Path, folder: Path, draft: _Draft, drafts: dict[str, _Draft]
 ) -> None:
@@ -302,20 +246,3 @@ def prepare(folder: Path) -> None:
             "the folder for the mails holds other files", file=str(folder), remedy="name a new one"
         )
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def mails_data(mails: list[Mail]) -> list[dict[str, Any]]:
-    return [asdict(mail) for mail in mails]
-
-
-def mails_text(mails: list[Mail]) -> str:
-    lines = []
-    for mail in mails:
-        if mail.skipped:
-            lines.append(f"not sent  {mail.slug}: {mail.skipped}")
-            continue
-        after = f" (after {', '.join(mail.depends)})" if mail.depends else ""
-        lines.append(f"mail      {mail.file}{after}")
-        lines += [f"          {path}" for path in mail.files]
-        lines += [f"          lacks: {name}" for name in mail.lacks]
-    return "\n".join(lines)

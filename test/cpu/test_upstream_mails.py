@@ -15,8 +15,9 @@ from kit.forked_tests import ForkedTests
 from kit.upstream_checkout import Checkout, upstream_checkout
 from sglang_spec import host
 from vendoring.layout import checkout
+from vendoring.mail import Mail, unsent_because
 from vendoring.series import read_series
-from vendoring.upstream import Mail, export_upstream, unsent_because
+from vendoring.upstream import export_upstream
 
 ROOT = Path(__file__).resolve().parents[2]
 SENT = [patch.slug for patch in read_series(checkout()) if not unsent_because(patch.header)]

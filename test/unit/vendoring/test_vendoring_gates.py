@@ -229,7 +229,8 @@ def test_template_header_is_refused(patched: Project) -> None:
 
 
 def test_header_example_is_itself_complete() -> None:
-    from vendoring.header import faults, parse_message
+    from vendoring.header import parse_message
+    from vendoring.header_faults import header_faults
 
     header = parse_message(HEADER.format(slug="widen"), "Ada Example <ada@example.org>")
-    assert faults(header) == []
+    assert header_faults(header) == []

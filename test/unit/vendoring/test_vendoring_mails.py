@@ -14,10 +14,11 @@ import pytest
 from kit.upstream_checkout import Checkout
 from vendoring.header import SECTIONS
 from vendoring.layout import checkout
+from vendoring.mail import Mail, unsent_because
 from vendoring.pin import read_pin
 from vendoring.series import decode, read_series, touched_paths
 from vendoring.unpack import read_member, unpack
-from vendoring.upstream import Mail, export_upstream, unsent_because
+from vendoring.upstream import export_upstream
 from vendoring.wheel_cache import WHEEL_VARIABLE, cached_path, resolve_any
 
 PATCHES = read_series(checkout())

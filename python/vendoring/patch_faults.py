@@ -1,0 +1,82 @@
+"""Faults of patches as they are written, seen without applying any of them; one text each."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from .errors import VendoringError
+from .header_faults import header_faults
+from .layout import OWN_PACKAGE, STAMP_NAME, Layout
+from .metadata import kernel_by_version, requirements, upstream_requirements
+from .pin import Pin
+from .series import Patch
+from .testnode import node_fault
+from .unpack import read_metadata
+
+LINES_EACH = 60  # added lines that one patch may have
+LINES_MEDIAN = 20  # and that half of all patches may have
+
+
+def incomplete_headers(patches: tuple[Patch, ...]) -> Iterator[str]:
+    earlier: set[str] = set()
+    for patch in patches:
+        for fault in header_faults(patch.header):
+            yield f"{patch.slug}: {fault}"
+        if patch.header.slug and patch.header.slug != patch.slug:
+            yield f"{patch.slug}: Slug says {patch.header.slug}"
+        for name in patch.header.depends:
+            if name not in earlier:
+                yield f"{patch.slug}: Depends names {name}, which is not before it in the series"
+        earlier.add(patch.slug)
+
+
+def missing_tests(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
+    for patch in patches:
+        for node in patch.header.tests:
+            fault = node_fault(layout.root, node)
+            if fault:
+                yield f"{patch.slug}: {fault}"
+
+
+def large_patches(patches: tuple[Patch, ...]) -> Iterator[str]:
+    for patch in patches:
+        if patch.added > LINES_EACH:
+            yield f"{patch.slug} adds {patch.added} lines, more than {LINES_EACH}"
+    middle = median([patch.added for patch in patches] or [0])
+    if middle > LINES_MEDIAN:
+        yield f"the median of added lines is {middle:g}, more than {LINES_MEDIAN}"
+
+
+def trailing_space(patches: tuple[Patch, ...]) -> Iterator[str]:
+    for patch in patches:
+        for change in patch.files:
+            for hunk in change.hunks:
+                for line in hunk.added:
+                    if line.removesuffix("\n") != line.rstrip():
+                        yield f"{patch.slug}: {change.path}, hunk {hunk.number}: {line.rstrip()!r}"
+
+
+def misplaced(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
+    for patch in patches:
+        for path in patch.paths:
+            if path == STAMP_NAME or path.startswith(OWN_PACKAGE + "/"):
+                yield f"{patch.slug} changes {path}, which is not upstream's"
+    if not (layout.root / ".git").exists():
+        return
+    command = ["git", "-C", str(layout.root), "ls-files", "python/sglang", "python/.vendor"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+    for path in filter(None, listed):
+        if not path.startswith(f"python/sglang/{OWN_PACKAGE}/"):
+            yield f"{path} is committed to the project"
+
+
+def stale_requirements(pin: Pin, file: Path) -> Iterator[str]:
+    upstream = upstream_requirements(read_metadata(file, "METADATA"))
+    for device in pin.devices:
+        try:
+            requirements(upstream, device, kernel_by_version(device))
+        except VendoringError as fault:
+            yield " ".join(str(fault).split())
