@@ -9,7 +9,7 @@ PY := $(VENV)/bin/python
 PORT ?= 30000
 PYTEST_ARGS ?=
 
-.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full mutation wheel pack lint format clean
+.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full mutation mails wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -44,6 +44,9 @@ test-full: venv  ## test-spec and every test that is too slow for it
 
 mutation: venv  ## leave out each patch alone and see its test fail; table in patches/mutation.md
 	@cd python && ../$(PY) -m vendoring mutation --pytest-arg=--full --output ../patches
+
+mails: venv  ## try each mail for upstream on a clean tree; table in patches/mails.md
+	@cd python && ../$(PY) -m vendoring mails --output ../patches
 
 wheel: venv  ## wheels of the patched tree for 3.11 and 3.12 with their SBOMs, in dist/
 	@cd python && for tag in cp311 cp312; do ../$(PY) -m vendoring wheel ../dist --python-tag $$tag; done

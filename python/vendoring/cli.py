@@ -124,9 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         commands.run_mutation,
         "show that each patch's test fails without that patch (slow)",
     )
-    one.add_argument("slugs", nargs="*", metavar="SLUG", help="only these patches")
-    one.add_argument("--python", default=sys.executable, help="interpreter that runs the tests")
-    one.add_argument("--timeout", type=float, default=1800.0, help="seconds for one run of a test")
+    _run_options(one, 1800.0, "mutation")
     one.add_argument(
         "--pytest-arg",
         action="append",
@@ -134,10 +132,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ARG",
         help="pass this to pytest too, e.g. --pytest-arg=--full",
     )
-    one.add_argument(
-        "--output", type=Path, metavar="DIR", help="keep the results in mutation.json and .md there"
-    )
+    one = add("mails", commands.run_mails, "try each mail for upstream on a clean tree (slow)")
+    _run_options(one, 600.0, "mails")
     return parser
+
+
+def _run_options(parser: argparse.ArgumentParser, timeout_s: float, name: str) -> None:
+    parser.add_argument("slugs", nargs="*", metavar="SLUG", help="only these patches")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that runs the tests")
+    parser.add_argument(
+        "--timeout", type=float, default=timeout_s, help="seconds for one run of a test"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help=f"keep the results in {name}.json and .md there"
+    )
 
 
 def _tag_option(parser: argparse.ArgumentParser) -> None:

@@ -141,6 +141,24 @@ def run_mutation(layout: Layout, options: argparse.Namespace) -> Outcome:
     return Outcome([asdict(mutant) for mutant in mutants], table_text(mutants, ran), fine)
 
 
+def run_mails(layout: Layout, options: argparse.Namespace) -> Outcome:
+    from dataclasses import asdict
+
+    from .mail_record import table_text, write_record
+    from .mail_trial import try_mails
+
+    trials = []
+    text = ""
+    for one in try_mails(layout, options.slugs, options.python, options.timeout):
+        trials.append(one.trial)
+        if options.output:  # after each, so that what is done survives an interrupt
+            write_record([one.trial], one.mails, one.folder, options.output)
+        ran = [mail for mail in one.mails if mail.slug in {trial.slug for trial in trials}]
+        text = table_text(trials, ran, one.folder)
+    fine = all(trial.verdict == "proven" for trial in trials)
+    return Outcome([asdict(trial) for trial in trials], text, fine)
+
+
 def run_check(layout: Layout, options: argparse.Namespace) -> Outcome:
     from .gates import check, gates_data, gates_text
 

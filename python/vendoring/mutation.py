@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,15 +21,9 @@ from .series import Patch, read_series, touched_paths
 from .stack import apply_exactly, apply_loosely, scratch
 from .stamp import stamp_of, wanted, write_stamp
 from .talk import say
+from .testrun import Run, run_group
 from .unpack import unpack
 from .wheel_cache import resolve
-
-
-class Run(NamedTuple):
-    """One run of a patch's tests: passed, failed, skipped or timeout, and what failed first."""
-
-    outcome: str
-    detail: str = ""
 
 
 class Trees(NamedTuple):
@@ -82,20 +75,9 @@ class Bench:
         report.unlink(missing_ok=True)
         command = [self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         command += [f"--junit-xml={report}", *self.pytest_arguments, *nodes]
-        with subprocess.Popen(
-            command,
-            cwd=self.layout.root,
-            env=self.environment(),
-            stdout=sys.stderr,
-            start_new_session=True,
-        ) as child:
-            try:
-                status = child.wait(self.timeout_s)
-            except subprocess.TimeoutExpired:
-                return Run("timeout", f"not done after {self.timeout_s:g} s")
-            finally:
-                if child.returncode is None:  # too slow, or Ctrl-C: no server may stay behind
-                    os.killpg(child.pid, signal.SIGKILL)
+        status = run_group(command, self.layout.root, self.environment(), self.timeout_s)
+        if status is None:
+            return Run("timeout", f"not done after {self.timeout_s:g} s")
         return _outcome(status, report)
 
 

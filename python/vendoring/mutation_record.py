@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
-import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from .errors import VendoringError
+from .record import read_rows, shortened, write_rows
 from .series import Patch, encode
 
 _TITLE = "# Each patch left out alone: does its test fail?"
@@ -22,8 +19,6 @@ _INTRODUCTION = """\
 Written by `make mutation`; `python -m vendoring mutation SLUG` renews one row. Killed is as it
 should be: the test passes with all patches and fails without this one. Stale: patch or test name
 changed after the run."""
-_WORDS = 160  # characters of a failure that the table shows
-_PATH = re.compile(r"(?<![\w.:/…])/([^\s/'\"`()\[\]{},:;]+)(?:/[^\s/'\"`()\[\]{},:;]*)*")
 
 
 @dataclass(frozen=True)
@@ -61,21 +56,6 @@ class Mutant:
         return cls(patch.slug, patch.header.tests, left_out, *found)
 
 
-def shortened(text: str) -> str:
-    """One line of a failure for the table. Of a path on this machine only its last part stays:
-    where somebody keeps a checkout or temporary files is noise that differs from run to run. A path
-    is one of this machine if its first folder exists, so that a route such as /v1/models stays.
-    """
-
-    def last_part(found: re.Match[str]) -> str:
-        if not Path("/", found[1]).exists():
-            return found[0]
-        last = found[0].rstrip("/").rsplit("/", 1)[1]
-        return "…" if last == found[1] else f"…/{last}"
-
-    return _PATH.sub(last_part, " ".join(text.split()))[:_WORDS]
-
-
 def fingerprint(patch: Patch) -> str:
     """Hash of what a patch changes and of its test's name; its place in the files does not count,
     so that a neighbour that moved it makes no result stale.
@@ -88,38 +68,14 @@ def fingerprint(patch: Patch) -> str:
     return hashlib.sha256(encode("\0".join(parts))).hexdigest()[:16]
 
 
-def read_record(path: Path) -> list[Mutant]:
-    """The rows kept in `mutation.json`, none where there is no file."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return [_row(entry) for entry in data["mutants"]]
-    except FileNotFoundError:
-        return []
-    except (json.JSONDecodeError, KeyError, TypeError) as fault:
-        raise VendoringError(
-            "the record of mutation runs cannot be read",
-            file=str(path),
-            value=str(fault),
-            remedy="remove it and run `make mutation`",
-        ) from None
-
-
-def _row(entry: dict[str, Any]) -> Mutant:
-    known = {field.name: entry[field.name] for field in fields(Mutant)}
-    known["detail"] = shortened(known["detail"])
-    return Mutant(**known | {name: tuple(known[name]) for name in ("tests", "left_out")})
-
-
 def write_record(new: list[Mutant], patches: tuple[Patch, ...], folder: Path) -> list[Mutant]:
     """Puts `new` in place of the rows of those patches, drops rows of patches that are gone, and
     gives all rows in the order of the series.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "mutation.json"
-    rows = {row.slug: row for row in [*read_record(path), *new]}
+    rows = {row.slug: row for row in [*read_rows(path, "mutants", Mutant), *new]}
     kept = [rows[patch.slug] for patch in patches if patch.slug in rows]
-    data = {"mutants": [asdict(row) for row in kept]}
-    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_rows(path, "mutants", kept)
     text = f"{_TITLE}\n\n{_INTRODUCTION}\n\n{table_text(kept, patches)}"
     (folder / "mutation.md").write_text(text, encoding="utf-8")
     return kept

@@ -6,13 +6,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from vendoring import interpreter, wheel_cache
-from vendoring.layout import checkout
-from vendoring.pin import read_pin
-from vendoring.unpack import unpack
-
-# Bytecode is no change, and the runner of the tests leaves it behind.
-_EXCLUDED = "__pycache__/\n*.pyc\n"
 _IDENTITY = ("-c", "user.name=A Maintainer", "-c", "user.email=maintainer@example.org")
 
 
@@ -52,23 +45,3 @@ class Checkout:
         """Paths that differ from plain upstream, by kind: `A` new, `M` edited."""
         text = self.git("diff", "--name-only", f"--diff-filter={kinds}", "base", "HEAD")
         return text.splitlines()
-
-    def revert_edits(self) -> None:
-        """Upstream's own files as they were; what the mails brought stays."""
-        self.git("checkout", "--quiet", "base", "--", *self.changed("M"))
-
-
-def upstream_checkout(under: Path) -> Checkout:
-    """A clean checkout in `under`, made once for each pin."""
-    pin = read_pin(checkout().pin)
-    wheel = interpreter.any_wheel(pin)
-    made = Checkout(under.resolve() / f"upstream-{wheel.sha256[:12]}")
-    if not (made.folder / ".git" / "refs" / "tags" / "base").exists():
-        unpack(wheel_cache.resolve(pin, wheel), made.package / "sglang")
-        made.git("init", "--quiet", "--initial-branch=main")
-        (made.folder / ".git" / "info" / "exclude").write_text(_EXCLUDED)
-        made.git("add", "--all", "--force")
-        made.git("commit", "--quiet", "--no-verify", "--message=as released")
-        made.git("tag", "base")
-    made.reset()
-    return made

@@ -1,0 +1,176 @@
+"""`mails`: does each mail apply to clean upstream, and does its test need it? Slow; on demand."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import VendoringError
+from .gitrepo import BASE_REF, GitRepo
+from .layout import Layout
+from .mail import Mail
+from .mail_record import Trial
+from .pin import Pin, read_pin
+from .places import PREFIX
+from .series import decode
+from .stack import base_message
+from .talk import say
+from .testrun import Run, run_group
+from .unpack import unpack
+from .upstream import export_upstream
+from .wheel_cache import resolve_any
+
+_FAILED = re.compile(
+    r"^(?:FAIL|ERROR): (.+)$\n(?:.*\n)*?((?:\w+\.)*\w+(?:Error|Exception).*)$", re.M
+)
+
+
+class Tried(NamedTuple):
+    """One trial, all mails there are, and the folder that they lie in while trials go on."""
+
+    trial: Trial
+    mails: list[Mail]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A whole tree in upstream's layout under git, as a maintainer has it."""
+
+    repo: GitRepo
+
+    @classmethod
+    def make(cls, folder: Path, pin: Pin, wheel: Path) -> Clean:
+        repo = GitRepo(folder / "git", folder / "tree")
+        repo.work_tree.mkdir(parents=True)
+        unpack(wheel, repo.work_tree / PREFIX)
+        repo.init()
+        # Bytecode is no change; our own package, which is ignored elsewhere, would be one.
+        (repo.git_dir / "info" / "exclude").write_text("__pycache__/\n*.pyc\n", encoding="utf-8")
+        repo.run("add", "--all", "--force")
+        repo.commit_base(base_message(pin))
+        return cls(repo)
+
+    @property
+    def folder(self) -> Path:
+        return self.repo.work_tree
+
+    def reset(self) -> None:
+        """Back to plain upstream, whatever a run left."""
+        self.repo.run("reset", "--quiet", "--hard", BASE_REF)
+        self.repo.run("clean", "-fdq")
+
+    def take(self, mail: Path) -> None:
+        """Applies one mail as it is sent: no fuzz, no three-way merge."""
+        done = self.repo.attempt("am", "--quiet", str(mail))
+        if done.returncode != 0:
+            self.repo.attempt("am", "--abort")
+            raise VendoringError(
+                "a mail does not apply to clean upstream",
+                file=mail.name,
+                value=decode(done.stderr).strip(),
+            )
+
+    def revert_edits(self) -> None:
+        """Upstream's own files as they were; what the mails brought stays."""
+        listed = self.repo.run("diff", "--name-only", "--diff-filter=MD", BASE_REF, "HEAD")
+        self.repo.run("checkout", "--quiet", BASE_REF, "--", *listed.splitlines())
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs test files as upstream's CI does, each in a process of its own."""
+
+    python: str
+    kernels: Path  # our CPU operators, which a host without CUDA has in place of upstream's
+    timeout_s: float
+
+    def run(self, clean: Clean, names: tuple[str, ...]) -> Run:
+        """The first outcome that is not `passed`, else that."""
+        found = Run("broken", "the mail brings no test")
+        for name in names:
+            found = self._run(clean, name)
+            if found.outcome != "passed":
+                break
+        return found
+
+    def _run(self, clean: Clean, name: str) -> Run:
+        places = (clean.folder / "python", self.kernels)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, places))}
+        with tempfile.TemporaryFile() as log:
+            command = [self.python, name]
+            status = run_group(command, clean.folder, environment, self.timeout_s, log)
+            log.seek(0)
+            text = log.read().decode(errors="replace")
+        if status is None:
+            return Run("timeout", f"not done after {self.timeout_s:g} s")
+        return outcome(status, text)
+
+
+def outcome(status: int, text: str) -> Run:
+    """Reads what `unittest.main` printed and its exit status. Skipped alone is not passed."""
+    ran = re.search(r"^Ran (\d+) tests? in", text, re.M)
+    if ran is None:
+        last = text.strip().rsplit("\n", 1)[-1]
+        return Run("broken", f"ended with status {status} and no report: {last}")
+    if status != 0:
+        first = _FAILED.search(text)
+        return Run("failed", f"{first[1]}: {first[2]}" if first else f"status {status}")
+    skipped = re.search(r"^OK \(.*?skipped=(\d+)", text, re.M)
+    all_skipped = int(ran[1]) == (int(skipped[1]) if skipped else 0)
+    return Run("skipped", "no test ran") if all_skipped else Run("passed")
+
+
+def try_mails(
+    layout: Layout, slugs: list[str], python: str = sys.executable, timeout_s: float = 600.0
+) -> Iterator[Tried]:
+    """Tries each mail, or those of the patches named, with interpreter `python`.
+
+    `timeout_s` is for one test file, in seconds.
+    """
+    pin = read_pin(layout.pin)
+    _, wheel = resolve_any(pin)
+    runner = Runner(python, layout.root / "sgl-kernel" / "src", timeout_s)
+    with tempfile.TemporaryDirectory(prefix="sglang-spec-") as name:
+        place = Path(name)
+        mails = export_upstream(layout, place / "mails")
+        stacked = export_upstream(layout, place / "stacked", stacked=True)
+        chosen = [mail for mail in mails if mail.file and (not slugs or mail.slug in slugs)]
+        unknown = sorted(set(slugs) - {mail.slug for mail in chosen})
+        if unknown:
+            raise VendoringError("there is no mail of this name", value=", ".join(unknown))
+        clean = Clean.make(place / "clean", pin, wheel)
+        whole = Clean.make(place / "whole", pin, wheel)
+        for mail in last_first(stacked):
+            whole.take(place / "stacked" / mail.file)
+        for number, mail in enumerate(chosen, 1):
+            say(f"[{number}/{len(chosen)}] {mail.slug}")
+            start = time.monotonic()
+            clean.reset()
+            for slug in (*mail.after, mail.slug):
+                clean.take(place / "mails" / f"{slug}.patch")
+            alone = runner.run(clean, mail.tests)
+            clean.revert_edits()
+            without = runner.run(clean, mail.tests)
+            together = runner.run(whole, mail.tests)
+            seconds = time.monotonic() - start
+            trial = Trial.of(mail, place / "mails", alone, without, together, seconds)
+            yield Tried(trial, mails, place / "mails")
+
+
+def last_first(mails: list[Mail]) -> list[Mail]:
+    """An order as far from the written one as the dependencies allow."""
+    left = [mail for mail in mails if mail.file]
+    order: list[Mail] = []
+    while left:
+        done = {mail.slug for mail in order}
+        order.append([mail for mail in left if set(mail.depends) <= done][-1])
+        left.remove(order[-1])
+    return order
