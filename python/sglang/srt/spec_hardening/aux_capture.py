@@ -9,131 +9,28 @@ and those that record a graph.
 
 Called by (patch `aux-capture-checks-itself`): `configs/model_config.py`,
 `model_runner_components/spec_aux_hidden_state.py` and `attention_backend_setup.py`,
-`layers/logits_processor.py`, `managers/scheduler_components/internal_state.py`.
+`managers/scheduler_components/internal_state.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sglang.srt.spec_hardening import capture_writer
-from sglang.srt.spec_hardening.contract import ContractError, Slot
+from sglang.srt.spec_hardening.capture_plan import CaptureError, CapturePlan
+from sglang.srt.spec_hardening.contract import ContractError
 from sglang.srt.spec_hardening.contract.families import EAGLE3_DRAFTS, FAMILIES
 from sglang.srt.spec_hardening.contract.folder import find_folder
 from sglang.srt.spec_hardening.contract.layer_ids import IDS, NESTED, resolve_ids, uses_aux
 from sglang.srt.spec_hardening.contract.report import Findings
 from sglang.srt.spec_hardening.contract.slots import slots_of
-from sglang.srt.spec_hardening.fingerprint import (
-    VALUES,
-    Fingerprint,
-    FingerprintError,
-    load,
-    traces_of,
-)
+from sglang.srt.spec_hardening.fingerprint import Fingerprint, load
 
 logger = logging.getLogger(__name__)
 
 PLAN = "eagle3_capture_plan"
-
-
-class CaptureError(RuntimeError):
-    """The target does not capture what the draft was trained on; the text names the layers."""
-
-
-@dataclass(frozen=True)
-class CapturePlan:
-    """What the target captures for its draft.
-
-    Attributes:
-        ids: as the draft declares them, None for the default layers.
-        convention: how the target's family reads ids, in words.
-        hidden_size: width of one state; None where the target's config does not say.
-    """
-
-    slots: tuple[Slot, ...]
-    ids: tuple[int, ...] | None
-    convention: str
-    hidden_size: int | None
-    fingerprint: Fingerprint | None = None
-
-    def __str__(self) -> str:
-        taken = ", ".join(f"{slot.takes} (loop index {slot.loop_index})" for slot in self.slots)
-        return f"{len(self.slots)} states of width {self.hidden_size}: {taken}"
-
-    def to_json(self) -> dict[str, Any]:
-        width = None if self.hidden_size is None else self.hidden_size * len(self.slots)
-        return {
-            "slots": [slot.to_json() for slot in self.slots],
-            "layer_ids": None if self.ids is None else list(self.ids),
-            "convention": self.convention,
-            "fc_width": width,
-            "fingerprint": self._fingerprint_state(),
-        }
-
-    def _fingerprint_state(self) -> str:
-        if self.fingerprint is None:
-            return "none"
-        done, all_ = len(self.fingerprint.proven), len(self.fingerprint.prompts)
-        return f"{done} of {all_} prompts compared"
-
-    def check(self, captured: Any, hidden_states: Any, input_ids: Any = None) -> None:
-        """Compare what a forward handed over with the plan, and with the fingerprint if the forward
-        is the prefill of one of its prompts.
-
-        Args:
-            captured: None, one packed tensor [tokens, slots * hidden], or a list of
-                [tokens, hidden] tensors.
-            hidden_states: the final states, [tokens, hidden]; nothing is said about no tokens.
-            input_ids: the tokens of the forward, [tokens]; None where they are not to be looked at.
-
-        Raises:
-            CaptureError: another number of states, another width, or other layers.
-        """
-        if hidden_states.shape[0] == 0:
-            return
-        hidden = self.hidden_size or int(hidden_states.shape[-1])
-        if captured is None:
-            widths: list[int] = []
-        elif isinstance(captured, (list, tuple)):
-            widths = [int(state.shape[-1]) for state in captured]
-        else:
-            packed = int(captured.shape[-1])
-            widths = [hidden] * (packed // hidden) + [packed % hidden] * (packed % hidden > 0)
-        if widths != [hidden] * len(self.slots):
-            raise CaptureError(
-                f"the target captured {len(widths)} states of widths {widths}, the draft takes "
-                f"{self}; a layer that this forward does not run, or runs in another order, is the "
-                "likely cause"
-            )
-        self._compare(captured, hidden, input_ids)
-
-    def _compare(self, captured: Any, hidden: int, input_ids: Any) -> None:
-        marks = self.fingerprint
-        if marks is None or input_ids is None or not marks.unproven or _recording(input_ids):
-            return
-        tokens = int(input_ids.shape[0])
-        if not any(VALUES <= tokens <= len(prompt.input_ids) for prompt in marks.prompts):
-            return
-        number = marks.find(input_ids.tolist())
-        if number is None:
-            return
-        try:
-            marks.compare(number, traces_of(captured, hidden))
-        except FingerprintError as error:
-            raise CaptureError(str(error)) from error
-        logger.info("EAGLE3 capture: prompt %d of %s agrees in every slot", number, marks.path)
-
-
-def _recording(tensor: Any) -> bool:
-    """Whether a graph is being recorded, when a tensor's values cannot be looked at."""
-    if tensor.device.type != "cuda":
-        return False
-    import torch
-
-    return bool(torch.cuda.is_current_stream_capturing())
 
 
 def unify_layer_ids(hf_config: Any) -> None:
@@ -231,6 +128,14 @@ def fingerprint_prompts(model: Any) -> list[tuple[int, ...]]:
     """The prompts that the self-test has to prefill, one at a time."""
     marks = getattr(getattr(model, PLAN, None), "fingerprint", None)
     return [] if marks is None else [prompt.input_ids for prompt in marks.prompts]
+
+
+def unproven_prompts(model: Any) -> list[int]:
+    """Of the fingerprint's prompts, by number, those that no forward has shown the states of."""
+    marks = getattr(getattr(model, PLAN, None), "fingerprint", None)
+    if marks is None:
+        return []
+    return [number for number in range(len(marks.prompts)) if number not in marks.proven]
 
 
 def capture_info(model: Any) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ every layer of the target. A server that finds the file prefills these prompts i
 what the target hands over is compared on the way. No floor on the accept length can do this: a
 capture that is off by one layer costs a few percent of it.
 
-Called by: `aux_capture.plan_capture` (loads it), `CapturePlan.check` (compares), the self-test
+Called by: `aux_capture.plan_capture` (loads it), `capture_plan.CapturePlan.compare`, the self-test
 (sends the prompts). Imports without torch.
 """
 
@@ -155,14 +155,18 @@ def _trace(held: dict[str, Any]) -> Trace:
     )
 
 
-def traces_of(captured: Any, hidden: int) -> list[Trace]:
-    """The slots of a forward: one packed tensor [tokens, slots * hidden] or a list of tensors."""
-    states = captured if isinstance(captured, (list, tuple)) else captured.split(hidden, dim=-1)
+def traces_of(captured: Any, slots: int, tokens: int) -> list[Trace]:
+    """The slots of a forward's first `tokens` rows.
+
+    Args:
+        captured: one packed tensor [rows, slots * hidden], or a list of [rows, hidden] tensors.
+    """
+    states = captured if isinstance(captured, (list, tuple)) else captured.chunk(slots, dim=-1)
     return [
         Trace(
             f"slot {slot}",
-            tuple(state.float().norm(dim=-1).tolist()),
-            tuple(tuple(values) for values in state[:, :VALUES].float().tolist()),
+            tuple(state[:tokens].float().norm(dim=-1).tolist()),
+            tuple(tuple(values) for values in state[:tokens, :VALUES].float().tolist()),
         )
         for slot, state in enumerate(states)
     ]

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from sglang.srt.runtime_context import get_spec
+from sglang.srt.spec_hardening.aux_capture import unproven_prompts
 
 from . import compare, plan, quiet, scope
 from .drive import Driver
@@ -48,7 +49,12 @@ def prove_decoding(scheduler: Any) -> Result | None:
     if accept_length is None:
         raise SelfTestError("no verify ran: the requests ended without a speculative cycle")
     _hold_to_floor(accept_length, cycles)
-    modes = tuple(case.name for case in cases)
+    unseen = {f"fingerprint {n}" for n in unproven_prompts(scheduler.tp_worker.model_runner.model)}
+    if unseen:
+        reason = "no forward of this rank showed the states of its prompt"
+        left_out += [f"{name} ({reason})" for name in sorted(unseen)]
+        logger.warning("speculative self-test: %s: %s", ", ".join(sorted(unseen)), reason)
+    modes = tuple(case.name for case in cases if case.name not in unseen)
     seconds = time.monotonic() - begun
     return Result(State.PROVEN, "", seconds, accept_length, cycles, modes, tuple(left_out))
 
