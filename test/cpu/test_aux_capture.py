@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from kit import tampered
 from kit.checkpoints import Config, copy
 from kit.faults import IDS
 from kit.servers import ServerPool
+from sglang_spec.doctor.command import doctor
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Server, ServerError, Speculation
 
@@ -33,6 +36,19 @@ def test_server_info_and_log_name_the_layers(servers: ServerPool, tiny: Pair) ->
     }
     log = server.log.read_text()
     assert "EAGLE3 capture: 3 states of width 256: output of layer 1 (loop index 2)" in log
+
+
+def test_doctor_asks_the_server(servers: ServerPool, tiny: Pair) -> None:
+    server = servers.server(Launch(tiny.target, Speculation(tiny.draft)))
+    pair = ("--target", str(tiny.target), "--draft", str(tiny.draft))
+    done = CliRunner().invoke(doctor, ["capture", server.url, *pair, "--json"])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["server"].pop("fingerprint") == "none"
+    assert told["server"] == told["contract"]
+    plain = servers.server(Launch(tiny.target))
+    done = CliRunner().invoke(doctor, ["capture", plain.url])
+    assert done.exit_code == 1 and "captures no layers" in done.stderr
 
 
 def test_ids_at_top_level_are_captured(servers: ServerPool, tiny: Pair, tmp_path: Path) -> None:

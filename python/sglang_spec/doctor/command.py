@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..comm.doctor import comm
+from .capture import capture
 
 
 @click.group(invoke_without_command=True)
@@ -41,3 +42,4 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 
 doctor.add_command(comm)
+doctor.add_command(capture)
