@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .checkpoint import Checkpoint, read_config, read_tensors
+from .checkpoint import Checkpoint, read_config
 from .families import EAGLE3_DRAFTS, FAMILIES, Family
 from .folder import find_folder, is_hub_id
-from .layer_ids import IDS, ids_key, resolve_ids, section, uses_aux
-from .layout import Layout, Sizes, llama_layout, mla_layout
-from .quantization import check_quantization, is_quantized
+from .layer_ids import ids_key, resolve_ids, uses_aux
+from .quantization import check_quantization
 from .report import Findings, Report, Slot
-from .safetensors_header import TensorInfo
 from .settings import Settings
 from .shapes import (
     check_context,
@@ -21,8 +19,7 @@ from .shapes import (
     check_vocabulary,
 )
 from .slots import check_ids, check_stages
-from .tensors import check_tensors
-from .vocabulary import check_maps
+from .weights import check_weights
 
 
 def check_pair(
@@ -102,7 +99,7 @@ def _check(
     slots = _slots(target, draft, family, ids, settings, findings)
     count = _count(draft, ids, findings)
     if settings.check_weights:
-        _check_weights(draft, Path(settings.draft_weights or draft.folder), count, findings)
+        check_weights(draft, Path(settings.draft_weights or draft.folder), count, findings)
     return slots if not findings.problems else ()
 
 
@@ -219,83 +216,4 @@ def _check_rejection(draft: Checkpoint, settings: Settings, findings: Findings) 
             "rejection sampling needs the draft's distribution over the whole vocabulary; start "
             "without --speculative-use-rejection-sampling and block verification, or use a draft "
             "with a full head",
-        )
-
-
-def _check_weights(draft: Checkpoint, folder: Path, count: int, findings: Findings) -> None:
-    tensors = read_tensors(folder, findings)
-    if tensors is None or findings.has("hidden-size", "vocab-size", "draft-vocab-size"):
-        return  # every shape below would be refused for the same reason again
-    vocab = draft.integer("vocab_size")
-    try:
-        layout, sizes = _layout(draft, count)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        findings.refuse(
-            "config-unreadable",
-            draft.config_file,
-            str(error).strip("'"),
-            None,
-            f"{draft.architecture} needs this key, an integer",
-        )
-        return
-    quantized = is_quantized(draft)
-    found = check_tensors(tensors, layout, quantized, folder, findings)
-    _check_fc(found.get("fc.weight"), sizes, draft, findings)
-    if vocab is not None and sizes.draft_vocab is not None:
-        check_maps(found, draft, vocab, sizes.draft_vocab, findings)
-
-
-def _layout(draft: Checkpoint, count: int) -> tuple[Layout, Sizes]:
-    text = draft.text
-    hidden, vocab = int(text["hidden_size"]), int(text["vocab_size"])
-    target_hidden = int(text.get("target_hidden_size") or hidden)
-    tied = bool(text.get("tie_word_embeddings"))
-    reduced = None if tied else text.get("draft_vocab_size")
-    sizes = Sizes(hidden, target_hidden, count, vocab, reduced, target_hidden != hidden)
-    mla = draft.architecture == "Eagle3DeepseekV2ForCausalLM"
-    return (mla_layout if mla else llama_layout)(text, sizes), sizes
-
-
-def _check_fc(fc: TensorInfo | None, sizes: Sizes, draft: Checkpoint, findings: Findings) -> None:
-    """The one tensor that says what the draft was trained on."""
-    if fc is None or len(fc.shape) != 2:
-        return
-    rows, width = fc.shape
-    key = ids_key(draft.config)
-    expected = sizes.target_hidden * sizes.slots
-    if rows != sizes.hidden:
-        findings.refuse(
-            "tensor-shape", fc.file, fc.name, list(fc.shape), f"it must have {sizes.hidden} rows"
-        )
-    if width == expected and width != sizes.hidden:
-        return
-    states, rest = divmod(width, sizes.target_hidden)
-    if rest:
-        findings.refuse(
-            "fc-width",
-            fc.file,
-            fc.name,
-            list(fc.shape),
-            f"its width is no multiple of the target's hidden size {sizes.target_hidden}: the "
-            "draft was trained for another target",
-        )
-    elif width == sizes.hidden:
-        findings.refuse(
-            "fc-skipped",
-            fc.file,
-            fc.name,
-            list(fc.shape),
-            f"{states} captured state{'s' * (states != 1)} of width {sizes.target_hidden} are as "
-            "wide as the draft's embedding, and upstream then skips fc; train the draft on more "
-            "layers",
-        )
-    else:
-        findings.refuse(
-            "ids-count",
-            draft.config_file,
-            key,
-            section(draft.config).get(IDS, draft.config.get(IDS)),
-            f"fc in {fc.file.name} takes {states} states ({width} = {states} x "
-            f"{sizes.target_hidden}), the config names {sizes.slots}; name the {states} layers it "
-            "was trained on",
         )
