@@ -8,70 +8,93 @@ for state by a dump. `test/cpu/test_kimi.py` runs the same checks where there is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kit import deepseek, gpus
 from kit.deepseek import Setup
-from kit.servers import LOGS
+from kit.fleet import Fleet
 from sglang_spec.client import Client
-from sglang_spec.server import Server, ServerError
-
-# Kernels for a new head size or for INT4 are compiled at the first start, for minutes.
-READY = 570.0
+from sglang_spec.server import ServerError
 
 TRITON = ("--attention-backend", "triton")
-SETUPS = (
-    Setup("kimi", "mla", TRITON),
-    Setup("kimi", "llama", TRITON),
-    Setup("kimi", "mla", (*TRITON, "--moe-runner-backend", "triton")),
-    Setup("deepseek", "mla", TRITON),
-    Setup("kimi", "mla", ("--attention-backend", "flashinfer")),
+FLASHINFER = ("--attention-backend", "flashinfer")
+SETUPS = {
+    "mla": Setup("kimi", "mla", TRITON),
+    "llama": Setup("kimi", "llama", TRITON),
+    "experts-in-triton": Setup("kimi", "mla", (*TRITON, "--moe-runner-backend", "triton")),
+    "deepseek": Setup("deepseek", "mla", TRITON),
+    "flashinfer": Setup("kimi", "mla", FLASHINFER),
     # The fusion that upstream switches on for these classes is no matter of this test.
-    Setup("kimi", "mla", (*TRITON, "--enforce-disable-flashinfer-allreduce-fusion"), tp=2),
-)
+    "tp2": Setup("kimi", "mla", (*TRITON, "--enforce-disable-flashinfer-allreduce-fusion"), tp=2),
+}
+PLAIN = Setup("kimi", None, TRITON)
+TARGETS = ("kimi", "deepseek")
+Marked = Callable[[Setup], Path]
 
 
-def named(setup: Setup) -> str:
-    return f"{setup}{'-moe' * ('--moe-runner-backend' in setup.flags)}"
-
-
-@pytest.fixture(
-    params=[pytest.param(setup, marks=gpus.needs(setup.tp)) for setup in SETUPS],
-    ids=named,
-    scope="module",
-)
-def setup(request: pytest.FixtureRequest) -> Setup:
-    found: Setup = request.param
-    return found
+def parameter(name: str) -> object:
+    setup = SETUPS[name]
+    missing = gpus.lacks_backend("flashinfer") if setup.flags == FLASHINFER else ""
+    return pytest.param(
+        name, marks=[gpus.needs(setup.tp), pytest.mark.skipif(bool(missing), reason=missing)]
+    )
 
 
 @pytest.fixture(scope="module")
-def marked(setup: Setup, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return deepseek.marked_draft(setup, tmp_path_factory.mktemp("marked"))
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Marked:
+    """The draft of a setup with the fingerprint that transformers made beside it."""
+    made: dict[tuple[str, str | None], Path] = {}
+
+    def find(setup: Setup) -> Path:
+        wanted = (setup.target, setup.draft)
+        if wanted not in made:
+            made[wanted] = deepseek.marked_draft(setup, tmp_path_factory.mktemp("marked"))
+        return made[wanted]
+
+    return find
 
 
-@pytest.fixture(scope="module")
-def client(setup: Setup, marked: Path) -> Iterator[Client]:
-    with Server(setup.launch(marked), LOGS / f"gpu-{named(setup)}.log") as server:
-        server.wait_ready(READY)
-        client = Client(server.url)
-        yield client
-        client.close()
+@pytest.fixture(scope="module", autouse=True)
+def ahead(request: pytest.FixtureRequest, fleet: Fleet, marked: Marked) -> None:
+    """The servers that these tests will ask start at once, several beside each other."""
+    names = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and hasattr(item, "callspec")
+        and "name" in item.callspec.params
+        and not any(mark.args and mark.args[0] for mark in item.iter_markers("skipif"))
+    ]
+    chosen = {name: SETUPS[name] for name in dict.fromkeys(names)}
+    fleet.expect((name, setup.launch(marked(setup))) for name, setup in chosen.items())
+
+
+@pytest.fixture(params=[parameter(name) for name in SETUPS], scope="module")
+def name(request: pytest.FixtureRequest, fleet: Fleet, marked: Marked) -> Iterator[str]:
+    found: str = request.param
+    yield found
+    fleet.done(SETUPS[found].launch(marked(SETUPS[found])))
+
+
+@pytest.fixture
+def client(name: str, fleet: Fleet, marked: Marked) -> Client:
+    return fleet.client(SETUPS[name].launch(marked(SETUPS[name])), f"kimi-{name}")
 
 
 @pytest.mark.parametrize("batch", [1, 5, 24])  # 24 is above the largest captured graph
-def test_tokens_are_those_without_speculation(setup: Setup, client: Client, batch: int) -> None:
-    for answer in deepseek.check_tokens(setup, client, batch):
+def test_tokens_are_those_without_speculation(name: str, client: Client, batch: int) -> None:
+    for answer in deepseek.check_tokens(SETUPS[name], client, batch):
         deepseek.check_accepted(answer)
 
 
-def test_captured_layers_are_those_of_the_contract(setup: Setup, client: Client) -> None:
-    deepseek.check_captured(setup, client)
+def test_captured_layers_are_those_of_the_contract(name: str, client: Client) -> None:
+    deepseek.check_captured(SETUPS[name], client)
 
 
-def test_a_prefix_that_is_cached(setup: Setup, client: Client) -> None:
+def test_a_prefix_that_is_cached(name: str, client: Client) -> None:
     """The latent path with a prefix is another one than the prefill of a whole prompt."""
     client.flush_cache()
     (start,) = deepseek.prompts(1, seed=3)
@@ -80,28 +103,28 @@ def test_a_prefix_that_is_cached(setup: Setup, client: Client) -> None:
     longer = [*start, *first.tokens[:5]]
     again = client.generate(longer, 16, ignore_eos=True)
     assert again.meta["cached_tokens"] > len(start) // 2
-    assert list(again.tokens) == deepseek.PLANS[setup.target].greedy(longer, 16)
+    plan = deepseek.PLANS[SETUPS[name].target]
+    assert list(again.tokens) == plan.greedy(longer, 16)
 
 
-def test_a_server_without_speculation_says_the_same() -> None:
-    setup = Setup("kimi", None, TRITON)
-    with Server(setup.launch(), LOGS / "gpu-kimi-none.log") as server:
-        server.wait_ready(READY)
-        client = Client(server.url)
-        answers = deepseek.check_tokens(setup, client, 5)
-        assert not any(answer.cycles for answer in answers)
-        client.close()
+def test_a_server_without_speculation_says_the_same(fleet: Fleet) -> None:
+    client = fleet.client(PLAIN.launch(), "kimi-plain")
+    answers = deepseek.check_tokens(PLAIN, client, 5)
+    assert not any(answer.cycles for answer in answers)
+    fleet.done(PLAIN.launch())
 
 
-@pytest.mark.parametrize("target", ["kimi", "deepseek"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_states_of_int4_experts_are_those_of_transformers(target: str, tmp_path: Path) -> None:
     deepseek.check_states(Setup(target, None, TRITON), tmp_path)
 
 
-def test_a_layer_that_only_the_fingerprint_finds(tmp_path: Path) -> None:
-    setup = Setup("kimi", "mla", TRITON)
-    draft = deepseek.one_layer_off(deepseek.marked_draft(setup, tmp_path), tmp_path / "off")
-    server = Server(setup.launch(draft), LOGS / "gpu-kimi-off.log")
-    with pytest.raises(ServerError) as ended, server:
-        server.wait_ready(READY)
+def test_a_layer_that_only_the_fingerprint_finds(
+    fleet: Fleet, marked: Marked, tmp_path: Path
+) -> None:
+    setup = SETUPS["mla"]
+    launch = setup.launch(deepseek.one_layer_off(marked(setup), tmp_path / "off"))
+    with pytest.raises(ServerError) as ended:
+        fleet.client(launch, "kimi-off")
+    fleet.done(launch)
     assert deepseek.OFF_BY_ONE in str(ended.value)

@@ -61,7 +61,8 @@ def _device() -> tuple[str, ...]:
     if host.device() == "cpu":
         return ()
     return (
-        *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
+        # The fraction is only a bound: other servers on the same GPU grow while this one starts.
+        *("--mem-fraction-static", "0.3", "--max-total-tokens", "65536"),
         *("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "16"),
         *("--chunked-prefill-size", "256"),
     )
