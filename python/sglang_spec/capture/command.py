@@ -51,7 +51,7 @@ def dump(
     Example: sglang-spec capture dump --target T --draft D --prompts p.jsonl --output d/ -- --tp 8
     """
     from ..server import ServerError
-    from . import extract
+    from . import extract, send
     from .prompts import PromptError, read_prompts
 
     if sum([draft is not None, loops is not None, all_layers]) != 1:
@@ -62,10 +62,10 @@ def dump(
         with prompts.open() as lines:
             total = sum(1 for _ in lines)
         with click.progressbar(length=total, label="samples", file=sys.stderr) as bar:
-            progress = extract.Progress(lambda made: bar.update(1))
+            progress = send.Progress(lambda made: bar.update(1))
             listed = read_prompts(prompts, target, max_tokens)
             made = extract.extract(chosen, listed, output, server, dtype, progress)
-    except (extract.ExtractError, PromptError, ServerError, ValueError) as error:
+    except (send.ExtractError, PromptError, ServerError, ValueError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
     told = {"samples": made.samples, "tokens": made.tokens, "already_there": made.skipped}
