@@ -98,6 +98,7 @@ FLAGS = (
     [
         pytest.param(ranks, stage, kind, marks=gpus.needs(ranks))
         for ranks, stage, kind in (
+            (1, "target_graphs", "raise"),
             (2, "draft_model", "raise"),
             (2, "target_graphs", "raise"),
             (2, "draft_pool", "kill"),
@@ -120,7 +121,7 @@ def test_a_fault_of_the_last_rank_ends_all_by_name(
             arguments=FLAGS,
             environment={**WATCHED, "SGLANG_SPEC_STAGE_TIMEOUT": "120"},
         ),
-        limit=200,
+        limit=150,
     )
     assert outcome.code not in (None, 0), outcome
     assert not outcome.greens, outcome
