@@ -14,6 +14,7 @@ from .gitrepo import BASE_REF, GitRepo
 from .interpreter import any_wheel
 from .layout import Layout
 from .patch_faults import (
+    bad_results,
     incomplete_headers,
     large_patches,
     misplaced,
@@ -53,6 +54,7 @@ def check(layout: Layout, tag: str | None = None) -> list[Gate]:
     gates.append(Gate("patches can be read", tuple(unreadable)))
     gates.append(Gate("headers are complete", tuple(incomplete_headers(patches))))
     gates.append(Gate("every Test exists", tuple(missing_tests(layout, patches))))
+    gates.append(Gate("kept results are good", tuple(bad_results(layout, patches))))
     gates.append(Gate("patches are small", tuple(large_patches(patches))))
     gates.append(Gate("no trailing space is added", tuple(trailing_space(patches))))
     gates.append(Gate("only upstream files are patched", tuple(misplaced(layout, patches))))

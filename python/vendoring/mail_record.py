@@ -73,14 +73,18 @@ def fingerprint(file: Path) -> str:
     return hashlib.sha256(diff).hexdigest()[:16]
 
 
+def read_record(folder: Path) -> list[Trial]:
+    """The rows kept in `folder`, none where nothing was run yet."""
+    return read_rows(folder / "mails.json", "mails", Trial)
+
+
 def write_record(new: list[Trial], mails: list[Mail], made: Path, folder: Path) -> list[Trial]:
     """Puts `new` in place of the rows of those mails, and gives all rows in the order of `mails`,
     which lie in `made`.
     """
-    path = folder / "mails.json"
-    rows = {row.slug: row for row in [*read_rows(path, "mails", Trial), *new]}
+    rows = {row.slug: row for row in [*read_record(folder), *new]}
     kept = [rows[mail.slug] for mail in mails if mail.file and mail.slug in rows]
-    write_rows(path, "mails", kept)
+    write_rows(folder / "mails.json", "mails", kept)
     text = f"{_TITLE}\n\n{_INTRODUCTION}\n\n{table_text(kept, mails, made)}"
     (folder / "mails.md").write_text(text, encoding="utf-8")
     return kept

@@ -68,14 +68,18 @@ def fingerprint(patch: Patch) -> str:
     return hashlib.sha256(encode("\0".join(parts))).hexdigest()[:16]
 
 
+def read_record(folder: Path) -> list[Mutant]:
+    """The rows kept in `folder`, none where nothing was run yet."""
+    return read_rows(folder / "mutation.json", "mutants", Mutant)
+
+
 def write_record(new: list[Mutant], patches: tuple[Patch, ...], folder: Path) -> list[Mutant]:
     """Puts `new` in place of the rows of those patches, drops rows of patches that are gone, and
     gives all rows in the order of the series.
     """
-    path = folder / "mutation.json"
-    rows = {row.slug: row for row in [*read_rows(path, "mutants", Mutant), *new]}
+    rows = {row.slug: row for row in [*read_record(folder), *new]}
     kept = [rows[patch.slug] for patch in patches if patch.slug in rows]
-    write_rows(path, "mutants", kept)
+    write_rows(folder / "mutation.json", "mutants", kept)
     text = f"{_TITLE}\n\n{_INTRODUCTION}\n\n{table_text(kept, patches)}"
     (folder / "mutation.md").write_text(text, encoding="utf-8")
     return kept

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from . import mail_record, mutation_record
 from .errors import VendoringError
 from .header_faults import header_faults
 from .layout import OWN_PACKAGE, STAMP_NAME, Layout
@@ -48,6 +49,17 @@ def large_patches(patches: tuple[Patch, ...]) -> Iterator[str]:
     middle = median([patch.added for patch in patches] or [0])
     if middle > LINES_MEDIAN:
         yield f"the median of added lines is {middle:g}, more than {LINES_MEDIAN}"
+
+
+def bad_results(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
+    """Kept results that say that a patch has no test that needs it; a missing one says nothing."""
+    slugs = {patch.slug for patch in patches}
+    for mutant in mutation_record.read_record(layout.patches):
+        if mutant.slug in slugs and mutant.verdict != "killed":
+            yield f"patches/mutation.md: {mutant.slug} is {mutant.verdict}"
+    for trial in mail_record.read_record(layout.patches):
+        if trial.slug in slugs and trial.verdict != "proven":
+            yield f"patches/mails.md: {trial.slug} is {trial.verdict}"
 
 
 def trailing_space(patches: tuple[Patch, ...]) -> Iterator[str]:

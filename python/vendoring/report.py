@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from statistics import median
 from typing import Any
 
 from .interpreter import any_wheel, running_tag
 from .layout import Layout
+from .mail import unsent_because
+from .mail_record import read_record as read_trials
+from .mutation_record import fingerprint
+from .mutation_record import read_record as read_mutants
+from .patch_faults import LINES_EACH, LINES_MEDIAN
 from .pin import read_pin
 from .series import Patch, read_series
 from .stamp import wanted
@@ -28,7 +35,45 @@ def status(layout: Layout) -> dict[str, Any]:
         "patches": [_patch(layout, patch, state) for patch in patches],
         "added": sum(patch.added for patch in patches),
         "removed": sum(patch.removed for patch in patches),
+        "sizes": _sizes(patches),
+        "mutants": _mutants(layout, patches),
+        "mails": _mails(layout, patches),
     }
+
+
+def _sizes(patches: tuple[Patch, ...]) -> dict[str, Any]:
+    """Added lines against what the gate allows."""
+    largest = max(patches, key=lambda patch: patch.added, default=None)
+    return {
+        "median": median([patch.added for patch in patches] or [0]),
+        "median_allowed": LINES_MEDIAN,
+        "largest": largest.added if largest else 0,
+        "largest_allowed": LINES_EACH,
+        "largest_slug": largest.slug if largest else "",
+    }
+
+
+def _mutants(layout: Layout, patches: tuple[Patch, ...]) -> dict[str, int]:
+    """How many patches have which verdict in the kept table of mutants."""
+    rows = {row.slug: row for row in read_mutants(layout.patches)}
+    counts: Counter[str] = Counter()
+    for patch in patches:
+        row = rows.get(patch.slug)
+        stale = row is not None and row.fingerprint != fingerprint(patch)
+        counts["not run" if row is None else "stale" if stale else row.verdict] += 1
+    return dict(counts)
+
+
+def _mails(layout: Layout, patches: tuple[Patch, ...]) -> dict[str, int]:
+    """The same for the table of mails. What is stale there only making the mails anew can tell."""
+    rows = {row.slug: row for row in read_trials(layout.patches)}
+    counts: Counter[str] = Counter()
+    for patch in patches:
+        row = rows.get(patch.slug)
+        counts[
+            "not sent" if unsent_because(patch.header) else row.verdict if row else "not run"
+        ] += 1
+    return dict(counts)
 
 
 def _tree(state: TreeState) -> dict[str, Any]:
@@ -83,6 +128,14 @@ def status_text(data: dict[str, Any]) -> str:
     if tree["operation"]:
         lines.append(f"  unfinished: {tree['operation']}")
     lines.append(f"{len(data['patches'])} patches, +{data['added']} -{data['removed']}")
+    sizes = data["sizes"]
+    lines.append(
+        f"added lines: median {sizes['median']:g} (at most {sizes['median_allowed']}), "
+        f"largest {sizes['largest']} (at most {sizes['largest_allowed']}) {sizes['largest_slug']}"
+    )
+    for name in ("mutants", "mails"):
+        told = ", ".join(f"{count} {verdict}" for verdict, count in data[name].items())
+        lines.append(f"{name}: {told or 'none'}")
     width = max((len(patch["slug"]) for patch in data["patches"]), default=0)
     for patch in data["patches"]:
         size = f"+{patch['added']} -{patch['removed']}"

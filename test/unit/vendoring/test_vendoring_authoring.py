@@ -142,6 +142,8 @@ def test_status_tells_states_and_sizes(patched: Project) -> None:
     assert "edited: srt/engine.py" in text
     widen = next(line for line in text.split("\n") if line.strip().startswith("widen"))
     assert widen.split() == ["widen", "fix", "+1", "-1", "modified"]
+    assert "added lines: median 1 (at most 20), largest 1 (at most 60) widen" in text
+    assert "mutants: 2 not run\nmails: 2 not run" in text
 
 
 def test_wrong_usage_is_status_two(project: Project) -> None:

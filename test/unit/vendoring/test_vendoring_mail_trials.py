@@ -54,6 +54,7 @@ def test_a_mail_whose_test_needs_it(patched: Project) -> None:
     assert widen["verdict"] == "proven" and "Lists differ: [1] != [1, 2]" in widen["detail"]
     assert found["more-steps"]["verdict"] == "unproven"
     assert found["more-steps"]["detail"] == "the mail brings no test"
+    assert "patches/mails.md: more-steps is unproven" in patched.command("check").stdout
     table = (patched.layout.patches / "mails.md").read_text()
     assert "| widen |  | passed | failed | passed | proven |" in table
 
