@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -17,18 +16,33 @@ from .gitrepo import BASE_REF, GitRepo
 from .layout import Layout
 from .mail import Mail
 from .mail_record import Trial
+from .metadata import upstream_requirements
 from .pin import Pin, read_pin
 from .places import PREFIX
 from .series import decode
 from .stack import base_message
 from .talk import say
-from .testrun import Run, run_group
-from .unpack import unpack
+from .testfiles import TestFiles
+from .testrun import Run
+from .unpack import read_metadata, unpack
 from .upstream import export_upstream
 from .wheel_cache import resolve_any
 
 _FAILED = re.compile(
     r"^(?:FAIL|ERROR): (.+)$\n(?:.*\n)*?((?:\w+\.)*\w+(?:Error|Exception).*)$", re.M
+)
+
+
+_SLOW_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "transformers.modeling_utils",
+    "compressed_tensors",
+    "openai",
+    "aiohttp",
+    "fastapi",
+    "scipy.stats",
+    "xgrammar",
 )
 
 
@@ -84,38 +98,12 @@ class Clean:
         self.repo.run("checkout", "--quiet", BASE_REF, "--", *listed.splitlines())
 
 
-@dataclass(frozen=True)
-class Runner:
-    """Runs test files as upstream's CI does, each in a process of its own."""
-
-    python: str
-    kernels: Path  # our CPU operators, which a host without CUDA has in place of upstream's
-    timeout_s: float
-
-    def run(self, clean: Clean, names: tuple[str, ...]) -> Run:
-        """The first outcome that is not `passed`, else that."""
-        found = Run("broken", "the mail brings no test")
-        for name in names:
-            found = self._run(clean, name)
-            if found.outcome != "passed":
-                break
-        return found
-
-    def _run(self, clean: Clean, name: str) -> Run:
-        places = (clean.folder / "python", self.kernels)
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, places))}
-        with tempfile.TemporaryFile() as log:
-            command = [self.python, name]
-            status = run_group(command, clean.folder, environment, self.timeout_s, log)
-            log.seek(0)
-            text = log.read().decode(errors="replace")
-        if status is None:
-            return Run("timeout", f"not done after {self.timeout_s:g} s")
-        return outcome(status, text)
-
-
-def outcome(status: int, text: str) -> Run:
-    """Reads what `unittest.main` printed and its exit status. Skipped alone is not passed."""
+def outcome(status: int | None, text: str) -> Run:
+    """Reads what `unittest.main` printed and its exit status, None if it was not done in time.
+    Skipped alone is not passed.
+    """
+    if status is None:
+        return Run("timeout", "not done in time")
     ran = re.search(r"^Ran (\d+) tests? in", text, re.M)
     if ran is None:
         last = text.strip().rsplit("\n", 1)[-1]
@@ -137,8 +125,11 @@ def try_mails(
     """
     pin = read_pin(layout.pin)
     _, wheel = resolve_any(pin)
-    runner = Runner(python, layout.root / "sgl-kernel" / "src", timeout_s)
-    with tempfile.TemporaryDirectory(prefix="sglang-spec-") as name:
+    kernels = layout.root / "sgl-kernel" / "src"  # a host without CUDA has them for upstream's
+    with (
+        tempfile.TemporaryDirectory(prefix="sglang-spec-") as name,
+        TestFiles(python, Path(name) / "log", timeout_s, _preloaded(wheel)) as files,
+    ):
         place = Path(name)
         mails = export_upstream(layout, place / "mails")
         stacked = export_upstream(layout, place / "stacked", stacked=True)
@@ -156,13 +147,31 @@ def try_mails(
             clean.reset()
             for slug in (*mail.after, mail.slug):
                 clean.take(place / "mails" / f"{slug}.patch")
-            alone = runner.run(clean, mail.tests)
+            alone = _run(files, clean, kernels, mail)
             clean.revert_edits()
-            without = runner.run(clean, mail.tests)
-            together = runner.run(whole, mail.tests)
+            without = _run(files, clean, kernels, mail)
+            together = _run(files, whole, kernels, mail)
             seconds = time.monotonic() - start
             trial = Trial.of(mail, place / "mails", alone, without, together, seconds)
             yield Tried(trial, mails, place / "mails")
+
+
+def _preloaded(wheel: Path) -> list[str]:
+    """Modules that upstream's import spends its time on, as far as upstream requires them."""
+    required = upstream_requirements(read_metadata(wheel, "METADATA"))
+    names = {re.split(r"[^\w.-]", text, maxsplit=1)[0].replace("-", "_") for text in required}
+    return [name for name in _SLOW_IMPORTS if name.split(".")[0] in names]
+
+
+def _run(files: TestFiles, clean: Clean, kernels: Path, mail: Mail) -> Run:
+    """The first outcome of the mail's test files that is not `passed`, else that."""
+    found = Run("broken", "the mail brings no test")
+    for name in mail.tests:
+        status, text = files.run(name, clean.folder, (clean.folder / "python", kernels))
+        found = outcome(status, text)
+        if found.outcome != "passed":
+            break
+    return found
 
 
 def last_first(mails: list[Mail]) -> list[Mail]:
