@@ -1,4 +1,4 @@
-"""A server whose ranks can be made faulty while it runs; see `kit.faulty` for the faults."""
+"""A server that does something else while it runs: by default a fault, see `kit.faulty`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ PROGRAM = Path(__file__).with_name("faulty.py")
 class FaultyServer:
     """`with FaultyServer(pool, launch, file, name) as server: server.plant("accept 3")`."""
 
-    def __init__(self, pool: ServerPool, launch: Launch, file: Path, name: str) -> None:
+    def __init__(
+        self, pool: ServerPool, launch: Launch, file: Path, name: str, program: Path = PROGRAM
+    ) -> None:
         file.write_text("")
         self._file = file
+        self._program = str(program)
         self._pool = pool
         environment = {**launch.environment, VARIABLE: str(file)}
         self.server = Server(
@@ -35,8 +38,8 @@ class FaultyServer:
     def _spawn(self, command: Sequence[str], log: Path, env: dict[str, str]) -> process.Child:
         assert command[1:3] == ["-m", "sglang.launch_server"], command
         if self._pool.zygote is None:
-            return process.spawn([sys.executable, str(PROGRAM), *command[3:]], log, env)
-        return self._pool.zygote.start(str(PROGRAM), command[3:], log, env)
+            return process.spawn([sys.executable, self._program, *command[3:]], log, env)
+        return self._pool.zygote.start(self._program, command[3:], log, env)
 
     def plant(self, fault: str) -> None:
         """Make the ranks faulty from the next step on, or whole (""); no request may be running."""

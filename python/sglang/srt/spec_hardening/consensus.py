@@ -5,7 +5,7 @@ the same everywhere. Where they are not (a wrong shard, a faulty kernel), ranks 
 numbers of drafts, their batches drift apart, and the next collective that differs in shape hangs.
 With `SGLANG_ENABLE_RANK_CONSENSUS_CHECKER=1` all ranks end at the first such step and say which.
 
-Called by: `srt/speculative/eagle_worker_common.py` (patch `rank-consensus-in-verify`).
+Called by: `srt/speculative/eagle_worker_common.py` (patch `rank-consensus-in-verify`), `threshold`.
 """
 
 from __future__ import annotations
@@ -32,3 +32,14 @@ def record_verify(
         draft_tokens.tolist(),
         predict.tolist(),
     )
+
+
+def record_threshold(on: bool, behind: list[int]) -> None:
+    """Have the checker compare whether a decode batch speculates, and what the draft is owed.
+
+    Args:
+        on: the decision of the batch threshold.
+        behind: tokens of each row that the draft has not seen.
+    """
+    if rank_consensus_checker.enabled():
+        rank_consensus_checker.assert_same("Batch threshold: on %s, behind %s", on, behind)

@@ -38,6 +38,12 @@ def _is_adaptive(worker: Any) -> bool:
     return bool(get_spec().speculative_adaptive) and _hosts_draft(worker)
 
 
+def _has_threshold(_worker: Any) -> bool:
+    from sglang.srt.runtime_context import get_spec
+
+    return get_spec().speculative_disable_batch_threshold is not None
+
+
 def _drafts_more_than_one_step(worker: Any) -> bool:
     return bool(worker.speculative_num_steps > 1)
 
@@ -86,6 +92,7 @@ WORKER: Mapping[str, Need] = {
     "_hosts_draft": ALWAYS,
     "_draft_worker": _hosts_draft,
     "adaptive_controller": _is_adaptive,
+    "threshold": _has_threshold,
     "num_new_pages_per_topk": ALWAYS,
     "extend_lens": ALWAYS,
     "plan_stream": MAY,

@@ -48,7 +48,11 @@ STAGES = (
     Stage("draft_attention", "attention backends of the draft"),
     Stage("target_graphs", "CUDA graphs of the target", 2 * _HOUR),
     Stage("draft_graphs", "CUDA graphs of the draft", 2 * _HOUR),
-    Stage("adaptive_states", "runtime states of adaptive speculation", 2 * _HOUR),
+    Stage(
+        "adaptive_states",
+        "runtime states of adaptive speculation and of the batch threshold",
+        2 * _HOUR,
+    ),
     Stage("scheduler", "caches, policies, channels of the scheduler"),
     Stage("invariants", "check that every attribute is there"),
     Stage("self_test", "real cycles before the rank is called ready", _HOUR),

@@ -99,6 +99,8 @@ def check_launch(server_args: Any) -> Settings | None:
     settings = settings_of(cfg)
     if settings is None:
         return None
+    if settings.disable_at == AUTO:
+        raise ThresholdError(f"{FLAG} {AUTO} is not there yet: give a number of requests.")
     problems = list(_unsupported(cfg))
     if not problems:
         problems = list(_unsupported_models(model_config_of(server_args)))
@@ -158,10 +160,12 @@ def _unsupported(cfg: Any) -> Iterator[str]:
 
 
 def _unsupported_models(model: Any) -> Iterator[str]:
-    """Layers whose state the draft's catching up would find overwritten or gone."""
+    """Targets whose positions or states a plain step does not get right here."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
 
     if model.is_hybrid_swa:
         yield "a target with sliding-window layers"
     if mambaish_config(model) is not None:
         yield "a target with recurrent (Mamba, linear attention) layers"
+    if model.model_is_mrope:
+        yield "a target with multimodal rotary positions (M-RoPE)"

@@ -1,0 +1,186 @@
+"""The batch threshold at work in an EAGLE worker: which step it is, and what the draft is owed.
+
+Called by: `speculative/eagle_worker_v2.py` (patch `batch-threshold`): `attach` when its graphs
+are captured, `prefilled` at each prefill, `step` at the top of each decode.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from sglang.srt.layers.moe.utils import (
+    speculative_moe_a2a_backend_context,
+    speculative_moe_backend_context,
+)
+from sglang.srt.mem_cache.common import dsv4_needs_rebootstrap
+from sglang.srt.runtime_context import get_spec
+from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidden_dim
+from sglang.srt.speculative.spec_utils import draft_tp_context
+
+from .. import consensus, construction, cycle
+from . import Decider, ThresholdError, make_decider, pending, plain_step
+from .catch_up import catch_up
+from .pending import CAPACITY
+from .plain_graphs import PlainGraphs, capture
+from .ring import Ring
+from .settings import FLAG
+
+logger = logging.getLogger(__name__)
+
+
+def attach(worker: Any) -> BatchThreshold | None:
+    """The threshold of a worker whose backends and graphs are built; None without the flag.
+
+    Raises:
+        ThresholdError: this model or draft cannot be served with it.
+    """
+    decider = make_decider(get_spec(), worker)
+    if decider is None:
+        return None
+    construction.enter("adaptive_states")
+    draft = worker.draft_worker
+    refused = {
+        "a draft that shares the draft-extend's sparse attention indices": (
+            draft.index_share_for_mtp_iteration
+        ),
+        "a KV pool of DeepSeek V4": dsv4_needs_rebootstrap(worker.token_to_kv_pool_allocator),
+        "the KV canary": draft.draft_runner.canary_manager is not None,
+    }
+    for what, found in refused.items():
+        if found:
+            raise ThresholdError(f"{FLAG} cannot be served with {what}. Leave the flag out.")
+    rows = worker.req_to_token_pool.req_to_token.shape[0]
+    ring = Ring(
+        rows,
+        CAPACITY,
+        get_draft_input_from_target_hidden_dim(draft.draft_runner),
+        worker.target_worker.model_runner.dtype,
+        worker.device,
+    )
+    behind = pending.Pending(rows, CAPACITY)
+    pending.publish(behind)
+    logger.info(
+        "Batch threshold: %d tokens of captured states for each of %d rows take %.2f GB",
+        CAPACITY,
+        rows,
+        ring.nbytes / 2**30,
+    )
+    graphs = capture(worker.target_worker.model_runner)
+    return BatchThreshold(worker, decider, ring, behind, graphs)
+
+
+@dataclass
+class BatchThreshold:
+    """One rank's state. Ranks decide alike because they see the same batches in the same order.
+
+    Attributes:
+        on: what the last decode batch did; True before the first.
+        counts: batches on and off, switches, catching-ups.
+    """
+
+    worker: Any
+    decider: Decider
+    ring: Ring
+    behind: pending.Pending
+    graphs: PlainGraphs
+    on: bool = True
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def prefilled(self, batch: Any) -> None:
+        """The rows of a prefill hold requests that the draft prefills as well."""
+        self.behind.clear(batch.req_pool_indices_cpu.tolist())
+
+    def step(
+        self,
+        batch: Any,
+        on_publish: Callable[[torch.Tensor], None] | None,
+        grammar_barrier: Callable[[], None] | None,
+    ) -> Any:
+        """Decide for a decode batch. The result of a plain step, or None if it is to speculate.
+
+        Before it speculates the draft has caught up, and `batch.spec_info` says where it starts.
+        """
+        rows: list[int] = batch.req_pool_indices_cpu.tolist()
+        on = self._decide(len(rows))
+        counts = self.behind.of(rows)
+        consensus.record_threshold(on, counts)
+        if on:
+            if any(counts):
+                self._catch_up(batch, rows, counts)
+            return None
+        if max(counts) >= self.behind.capacity:
+            self._catch_up(batch, rows, counts)
+            counts = [0] * len(rows)
+        return self._plain(batch, rows, counts, on_publish, grammar_barrier)
+
+    def info(self) -> dict[str, Any]:
+        """For `/server_info`."""
+        return {
+            "speculating": self.on,
+            "reason": self.decider.reason,
+            "switches": self.counts["switches"],
+            "batches_on": self.counts["on"],
+            "batches_off": self.counts["off"],
+            "catch_ups": self.counts["catch_ups"],
+            "ring_gb": round(self.ring.nbytes / 2**30, 3),
+            "graph_gb": round(self.graphs.gigabytes, 3),
+        }
+
+    def _decide(self, rows: int) -> bool:
+        on = self.decider.decide(rows)
+        if on != self.on:
+            self.counts["switches"] += 1
+            logger.debug("Speculation %s: %s", "on" if on else "off", self.decider.reason)
+        self.on = on
+        self.counts["on" if on else "off"] += 1
+        return on
+
+    def _catch_up(self, batch: Any, rows: Sequence[int], counts: Sequence[int]) -> None:
+        """Bring the draft up to date; `batch.spec_info` then says where its next draft starts."""
+        cycle.enter("draft_extend")
+        draft = self.worker.draft_worker
+        with (
+            draft_tp_context(draft.parallel_layout),
+            speculative_moe_backend_context(),
+            speculative_moe_a2a_backend_context(),
+        ):
+            start = catch_up(draft, batch, self.ring, rows, counts)
+        self.behind.clear(rows)
+        self.counts["catch_ups"] += 1
+        were_behind = torch.tensor([count > 0 for count in counts]).to(
+            batch.device, non_blocking=True
+        )
+        for name in ("topk_p", "topk_index", "hidden_states", "draft_probs"):
+            new, old = getattr(start, name), getattr(batch.spec_info, name)
+            if new is not None and old is not None and not all(counts):
+                where = were_behind.view(-1, *[1] * (new.dim() - 1))
+                new = torch.where(where, new, old.to(new.dtype))
+            setattr(batch.spec_info, name, new)
+
+    def _plain(
+        self,
+        batch: Any,
+        rows: Sequence[int],
+        counts: Sequence[int],
+        on_publish: Callable[[torch.Tensor], None] | None,
+        grammar_barrier: Callable[[], None] | None,
+    ) -> Any:
+        cycle.enter("verify")
+        worker = self.worker
+        result = plain_step.decode(worker.target_worker, self.graphs, batch, grammar_barrier)
+        if on_publish is not None:
+            on_publish(result.new_seq_lens)
+        # The scheduler asks the draft's runner when it may write to shared buffers again; the
+        # draft read none in this step, and the target's runner knows.
+        target, draft = worker.target_worker.model_runner, worker.draft_worker.draft_runner
+        draft.shared_read_done_event = target.shared_read_done_event
+        target.shared_read_done_event = None
+        states = result.logits_output.hidden_states
+        self.ring.store(rows, counts, states, result.next_token_ids)
+        self.behind.add_one(rows)
+        return result

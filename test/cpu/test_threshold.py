@@ -1,0 +1,177 @@
+"""The batch threshold: tokens, the draft's KV, and acceptance across its crossings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kit.crossing import (
+    CAPACITY,
+    FLAGS,
+    STEPS,
+    Crossing,
+    check_draft_kv,
+    check_prefix,
+    check_random_arrivals,
+    check_return,
+    crossing,
+    prompt,
+)
+from kit.servers import ServerPool
+from sglang_spec.models import Pair
+from sglang_spec.server import Launch, ServerError, Speculation
+
+SEEDED = ("--max-running-requests", "64", "--sleep-on-idle", "--enable-deterministic-inference")
+
+
+def serve(
+    servers: ServerPool, pair: Pair, folder: Path, *flags: str, topk: int = 1, **environment: str
+) -> AbstractContextManager[Crossing]:
+    speculation = Speculation(pair.draft, STEPS, topk, STEPS + 1 if topk == 1 else 8)
+    arguments = (*FLAGS, "--chunked-prefill-size", "96", *flags)
+    launch = Launch(pair.target, speculation, arguments=arguments, environment=environment)
+    return crossing(servers, launch, folder)
+
+
+@pytest.fixture(scope="module")
+def one(
+    servers: ServerPool, tiny: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crossing]:
+    """One rank; its self-test crossed the threshold before it was ready."""
+    with serve(servers, tiny, tmp_path_factory.mktemp("one")) as server:
+        yield server
+
+
+def test_off_is_a_plain_decode_and_the_draft_catches_up(one: Crossing) -> None:
+    counted, answers = check_return(one)
+    # Off from the second request's start to its end; caught up after 16 steps and at the return.
+    assert counted == {"batches_off": 29, "switches": 2, "catch_ups": 2}
+    assert one.info()["reason"] == "1 rows: fewer than 3"
+    assert answers[3].meta["spec_accept_length"] == pytest.approx(STEPS + 1, abs=0.3)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_arrivals_across_the_threshold(one: Crossing, seed: int) -> None:
+    one.plan("")
+    before = one.info()
+    check_random_arrivals(one, seed)
+    after = one.info()
+    assert after["batches_off"] > before["batches_off"]
+    assert after["batches_on"] > before["batches_on"]
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_random_decisions(one: Crossing, seed: int) -> None:
+    """Crossings that no flags would give: at any batch, any row count, again and again."""
+    one.plan(f"coin {seed}")
+    before = one.info()
+    check_random_arrivals(one, seed)
+    assert one.info()["switches"] - before["switches"] > 10
+
+
+@pytest.mark.parametrize("plan", ["off 1", "off 15", "off 16", "off 17", "off 40", "coin 5"])
+def test_the_drafts_kv_is_that_of_a_run_never_off(one: Crossing, plan: str) -> None:
+    check_draft_kv(one, plan)
+
+
+@pytest.mark.parametrize("new", [1, 2, CAPACITY, CAPACITY + 2, 50])
+def test_a_prefix_that_was_generated_while_off(one: Crossing, new: int) -> None:
+    check_prefix(one, new)
+
+
+def test_seeded_sampling_draws_the_plain_tokens(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    """Log probabilities included, and those of the runners-up."""
+    plain = servers.client(Launch(tiny.target, arguments=SEEDED))
+    parameters: list[dict[str, Any]] = [
+        {"temperature": 4.0, "sampling_seed": seed, "max_new_tokens": 9 + 5 * seed, **filters}
+        for seed in (1, 2, 3)
+        for filters in ({}, {"top_k": 20}, {"top_p": 0.8})
+    ]
+    parameters.append({"temperature": 0, "max_new_tokens": 30})
+    body = {
+        "input_ids": [prompt(21, 30)] * len(parameters),
+        "sampling_params": [{"ignore_eos": True, **chosen} for chosen in parameters],
+        "return_logprob": True,
+        "top_logprobs_num": 2,
+    }
+    with serve(servers, tiny, tmp_path, *SEEDED, "--skip-speculative-self-test") as server:
+        server.plan("coin 8")
+        found = server.client.post("/generate", **body).json()
+        assert server.info()["switches"] > 2
+    for answer, expected in zip(found, plain.post("/generate", **body).json(), strict=True):
+        assert answer["output_ids"] == expected["output_ids"]
+        for key in ("output_token_logprobs", "output_top_logprobs"):
+            mine, theirs = answer["meta_info"][key], expected["meta_info"][key]
+            np.testing.assert_allclose(numbers(mine), numbers(theirs), atol=1e-4)
+
+
+def numbers(nested: Any) -> list[float]:
+    """All numbers in a nested list, in order."""
+    if isinstance(nested, list):
+        return [number for part in nested for number in numbers(part)]
+    return [] if nested is None or isinstance(nested, str) else [float(nested)]
+
+
+def test_a_tree_and_requests_that_are_retracted(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    """Requests are prefilled again, those generated so far included; the draft proposes trees."""
+    environment = {"SPEC_TEST_RETRACT": "1"}
+    flag = "--skip-speculative-self-test"
+    with serve(servers, tiny, tmp_path, flag, topk=2, **environment) as server:
+        server.plan("coin 9")
+        check_random_arrivals(server, 9, count=16)
+        assert server.info()["switches"] > 5
+        assert "Testing retraction. #retracted_reqs: 1" in server.server.log.read_text()
+
+
+def check_ranks(servers: ServerPool, tiny: Pair, folder: Path, ranks: int) -> None:
+    """The ranks compare every decision and every verify; one of them is slow."""
+    flags = ("--tp-size", str(ranks), "--skip-speculative-self-test")
+    environment = {
+        "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
+        "SPEC_TEST_SLOW_RANK": str(ranks - 1),
+    }
+    with serve(servers, tiny, folder, *flags, **environment) as server:
+        check_random_arrivals(server, ranks, count=12, longest=40)
+        state = server.info()
+        assert state["batches_off"] > 0 and state["batches_on"] > 0
+        server.plan("coin 6")
+        check_random_arrivals(server, ranks + 1, count=12, longest=40)
+        assert server.server.returncode is None
+
+
+def test_two_ranks_decide_alike(servers: ServerPool, tiny: Pair, tmp_path: Path) -> None:
+    check_ranks(servers, tiny, tmp_path, 2)
+
+
+@pytest.mark.full  # eight ranks on two cores: a minute
+def test_eight_ranks_decide_alike(servers: ServerPool, tiny: Pair, tmp_path: Path) -> None:
+    check_ranks(servers, tiny, tmp_path, 8)
+
+
+REFUSED = {
+    "--speculative-adaptive": ["--speculative-adaptive"],
+    "--enable-mixed-chunk": ["--enable-mixed-chunk"],
+    "never be reached": ["--speculative-disable-batch-threshold", "17"],
+    "--speculative-enable-batch-threshold 3": ["--speculative-enable-batch-threshold", "3"],
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_cannot_be_served_is_refused_before_anything_is_loaded(
+    servers: ServerPool, tiny: Pair, reason: str
+) -> None:
+    flags = (*FLAGS, *REFUSED[reason])
+    launch = Launch(tiny.target, Speculation(tiny.draft, STEPS, 1, STEPS + 1), arguments=flags)
+    server = servers.start(launch, "refused")
+    with pytest.raises(ServerError, match=reason):
+        server.wait_ready(60)
+    server.stop()
+    assert " TP0]" not in server.log.read_text(errors="replace")

@@ -1,0 +1,118 @@
+"""`sglang.launch_server` with a batch threshold that follows a plan: a program for tests only.
+
+The file named by `SPEC_TEST_FAULT` says what decides from the next decode batch on. Change it only
+while no request runs, so that all ranks see the same; whatever follows the words is a comment.
+
+    rows             the server's own flags (also while the file is empty)
+    on               every batch speculates
+    off N            the next N batches do not, those after them do
+    coin SEED        now so, now so, changed by three throws in ten
+
+More variables: `SPEC_TEST_SLOW_RANK` delays one rank at every decision; with `SPEC_TEST_RETRACT`
+some request is retracted every few batches; `SPEC_TEST_KV` names a folder, where each finished
+request whose id begins with `kv-` leaves the draft's KV as it was.
+
+Runs under both start methods, like `kit.faulty`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sglang.srt.distributed import get_tp_group
+from sglang.srt.managers import scheduler
+from sglang.srt.managers.scheduler_components import batch_result_processor
+from sglang.srt.spec_hardening.threshold import worker as threshold_worker
+
+VARIABLE = "SPEC_TEST_FAULT"
+SLOW = "SPEC_TEST_SLOW_RANK"
+KV = "SPEC_TEST_KV"
+RETRACT = "SPEC_TEST_RETRACT"
+
+
+class Planned:
+    """A decider that follows the file; `own` is the server's."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+        self._said = ""
+        self._batch = 0
+        self._dice = random.Random(0)
+        self._on = True
+
+    @property
+    def reason(self) -> str:
+        return f"plan {self._said}" if self._said else str(self._own.reason)
+
+    def decide(self, rows: int) -> bool:
+        if os.environ.get(SLOW) == str(get_tp_group().rank_in_group):
+            time.sleep(0.02)
+        said = Path(os.environ[VARIABLE]).read_text()
+        if said != self._said:
+            self._said, self._batch = said, 0
+            self._dice = random.Random(said)
+        kind, *numbers = said.split() or ["rows"]
+        self._batch += 1
+        if kind == "on":
+            return True
+        if kind == "off":
+            return self._batch > int(numbers[0])
+        if kind == "coin":
+            if self._dice.random() < 0.3:
+                self._on = not self._on
+            return self._on
+        return bool(self._own.decide(rows))
+
+
+WORKER: list[Any] = []
+
+
+def plan_decisions(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def make_decider(arguments: Any, worker: Any) -> Any:
+        WORKER[:] = [worker]
+        own = plain(arguments, worker)
+        return None if own is None else Planned(own)
+
+    return make_decider
+
+
+def show_kv(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def release(req: Any, tree_cache: Any, *, checkpoint: bool) -> Any:
+        if KV in os.environ and req.rid.startswith("kv-"):
+            _dump(req)
+        return plain(req, tree_cache, checkpoint=checkpoint)
+
+    return release
+
+
+def _dump(req: Any) -> None:
+    """Keys and values of the draft's layer, (tokens, heads, head size), as float32."""
+    draft = WORKER[0].draft_worker.draft_runner
+    length = req.kv.kv_committed_len
+    slots = draft.req_to_token_pool.req_to_token[req.kv.req_pool_idx, :length].long()
+    pool = draft.token_to_kv_pool
+    layer = pool.start_layer
+    rows = {
+        "k": pool.get_key_buffer(layer)[slots].float().cpu().numpy(),
+        "v": pool.get_value_buffer(layer)[slots].float().cpu().numpy(),
+    }
+    rank = get_tp_group().rank_in_group
+    np.savez(Path(os.environ[KV]) / f"{req.rid}.{rank}.npz", **rows)
+
+
+if VARIABLE in os.environ:
+    threshold_worker.make_decider = plan_decisions(threshold_worker.make_decider)
+    batch_result_processor.release_kv_cache = show_kv(batch_result_processor.release_kv_cache)
+    if RETRACT in os.environ:
+        scheduler.TEST_RETRACT = True
+        scheduler.TEST_RETRACT_INTERVAL = 7
+
+if __name__ == "__main__":
+    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
