@@ -10,6 +10,8 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
     hot -            verify samples at a temperature that is two fifths too high
     argmax -         verify ignores the sampling parameters, as upstream does on a CPU
     late -           verify draws with the position after the right one
+    relaxed -        verify judges its whole window with the penalties of the first position, as
+                     upstream does
 
 Runs under both start methods: a forked rank inherits what is replaced here, a spawned one imports
 this file as its main module.
@@ -27,6 +29,8 @@ from typing import Any
 import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.spec_hardening import target_sampling
+from sglang.srt.spec_hardening.fidelity import penalties
+from sglang.srt.spec_hardening.fidelity.tree import Paths
 from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_FAULT"
@@ -110,6 +114,20 @@ def draw_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     return draw
 
 
+def penalize_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def penalize(
+        logits: Any, rows: Any, lines: Any, ledger: Any, paths: Paths, listed: int
+    ) -> None:
+        if FAULTS.kind == "relaxed":
+            root = paths.tokens[:, :1].expand_as(paths.tokens)
+            only = paths.valid[:, :1].expand_as(paths.valid)
+            depths = torch.zeros_like(paths.depths)
+            paths = dataclasses.replace(paths, tokens=root, valid=only, depths=depths)
+        plain(logits, rows, lines, ledger, paths, listed)
+
+    return penalize
+
+
 if VARIABLE in os.environ:
     worker_class = eagle_worker_v2.EAGLEWorkerV2
     worker_class.forward_batch_generation = forward_with_faults(
@@ -117,6 +135,7 @@ if VARIABLE in os.environ:
     )
     eagle_worker_common.eagle_sample = sample_with_faults(eagle_worker_common.eagle_sample)
     target_sampling.draw = draw_with_faults(target_sampling.draw)
+    penalties.penalize = penalize_with_faults(penalties.penalize)
 
 if __name__ == "__main__":
     runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)

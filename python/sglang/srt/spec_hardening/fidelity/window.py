@@ -1,0 +1,202 @@
+"""One verify step of a batch: what the patches call.
+
+`relieve` when the scheduler prepares a step, `open_window` before verify looks at the logits,
+`penalize` and `process` on them, `close` when it is known what was accepted. `plain_step` is all of
+that for a step without a draft. A batch with no request
+that has any of these fields has no window and costs one comparison of two lists of requests.
+
+Called by: `srt/speculative/eagle_utils.py`, `srt/managers/scheduler.py` (patches
+`penalties-by-position`, `processors-by-position`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from sglang.srt.spec_hardening.fidelity import penalties
+from sglang.srt.spec_hardening.fidelity.fields import fields_of
+from sglang.srt.spec_hardening.fidelity.ledger import Ledger, Line, on_device
+from sglang.srt.spec_hardening.fidelity.processors import Processors
+from sglang.srt.spec_hardening.fidelity.tree import Paths, Tree, paths_of
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+
+GRAIN = 64  # listed tokens are taken in steps of so many, so that shapes seldom change
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where the requests with fields are, for as long as a batch stays the same.
+
+    Attributes:
+        reqs, retractions: the batch that this is for.
+        held: the requests with fields and their lines.
+        rows, lines: int64 [R] on the device.
+    """
+
+    reqs: list[Req]
+    retractions: list[int]
+    held: list[tuple[Req, Line]]
+    rows: torch.Tensor
+    lines: torch.Tensor
+
+
+class Root:
+    """The tree of a step that has no draft."""
+
+    draft_token_num = tree_topk = max_tree_depth = 1
+
+    def __init__(self, tokens: torch.Tensor) -> None:
+        self.draft_token = tokens
+        self.retrieve_next_token = self.retrieve_next_sibling = tokens.new_full((1, 1), -1)
+
+
+class Book:
+    """The ledger of this process and who is in it; one for all workers of a rank."""
+
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        self.ledger = Ledger(vocabulary, device)
+        self._lines: weakref.WeakKeyDictionary[Req, tuple[Line, int]] = weakref.WeakKeyDictionary()
+        self._plan: Plan | None = None
+
+    def plan(self, reqs: list[Req]) -> Plan:
+        """The places of a batch; a request that comes from prefill gets its line here."""
+        retractions = [req.retraction_count for req in reqs]
+        last = self._plan
+        if last is None or last.reqs != reqs or last.retractions != retractions:
+            self._plan = last = self._made(reqs, retractions)
+        return last
+
+    def _made(self, reqs: list[Req], retractions: list[int]) -> Plan:
+        held, rows = [], []
+        for row, (req, retraction) in enumerate(zip(reqs, retractions, strict=True)):
+            fields = fields_of(req)
+            if fields is None:
+                continue
+            line, entered = self._lines.get(req, (None, -1))
+            if line is None or entered != retraction:
+                line = self.ledger.enter(req, fields, line)
+                self._lines[req] = line, retraction
+            held.append((req, line))
+            rows.append(row)
+        device = self.ledger.device
+        return Plan(
+            list(reqs),
+            retractions,
+            held,
+            on_device(rows, torch.int64, device),
+            on_device([line.index for _, line in held], torch.int64, device),
+        )
+
+
+class Window:
+    """A verify step with at least one request that has fields or a processor."""
+
+    def __init__(
+        self,
+        verify: Tree,
+        ledger: Ledger,
+        plan: Plan | None,
+        processors: Processors | None,
+    ) -> None:
+        self._verify = verify
+        self._ledger = ledger
+        self._plan = plan
+        self._processors = processors
+        self._paths: Paths | None = None if plan is None else paths_of(verify, plan.rows)
+
+    def penalize(self, logits: torch.Tensor) -> None:
+        """Penalties and the ban of stop tokens, in place; before grammar and bias."""
+        if self._plan is None or self._paths is None:
+            return
+        most = max(line.most for _, line in self._plan.held)
+        listed = min(-(-most // GRAIN) * GRAIN, self._ledger.width)
+        plan = self._plan
+        penalties.penalize(logits, plan.rows, plan.lines, self._ledger, self._paths, listed)
+
+    def process(self, logits: torch.Tensor) -> None:
+        """Custom logit processors, in place; after grammar and bias."""
+        if self._processors is not None:
+            self._processors.apply(logits)
+
+    def close(self, accept_index: torch.Tensor, accept_lens: torch.Tensor) -> None:
+        """Take over what was accepted.
+
+        Args:
+            accept_index: int [requests, K], running numbers of the accepted nodes, then -1.
+            accept_lens: int [requests], how many.
+        """
+        if self._processors is not None:
+            self._processors.commit(accept_index, accept_lens)
+        if self._plan is None:
+            return
+        rows, width = self._plan.rows, accept_index.shape[1]
+        for req, line in self._plan.held:
+            # The host may not have seen the step before, nor this one.
+            line.most = min(line.most + width, len(req.output_ids) + 2 * width)
+        most = max(line.most for _, line in self._plan.held)
+        order = torch.arange(width, device=rows.device)
+        valid = order < accept_lens[rows][:, None]
+        taken = accept_index[rows].clamp(min=0).long()
+        tokens = self._verify.draft_token[taken].long()
+        self._ledger.add(self._plan.lines, tokens, valid, most)
+
+
+_BOOKS: dict[torch.device, Book] = {}
+
+
+def open_window(
+    verify: Tree,
+    batch: ScheduleBatch,
+    logits: torch.Tensor,
+    processors: bool = True,
+) -> Window | None:
+    """The window of a verify step, or None where no request asks for anything of this."""
+    device, vocabulary = logits.device, logits.shape[-1]
+    book = _BOOKS.get(device)
+    if book is None:
+        book = _BOOKS[device] = Book(vocabulary, device)
+    plan = book.plan(batch.reqs)
+    has_processor = processors and batch.sampling_info.has_custom_logit_processor
+    if not plan.held and not has_processor:
+        return None
+    called = Processors(verify, batch) if has_processor else None
+    return Window(verify, book.ledger, plan if plan.held else None, called)
+
+
+def plain_step(batch: ScheduleBatch, tokens: torch.Tensor, logits: torch.Tensor) -> None:
+    """Penalties of a step that decodes without a draft, between steps that have one, in place.
+
+    The sampler does the rest (grammar, bias, processors) by itself.
+
+    Args:
+        tokens: integer [requests], what the step feeds to the target.
+        logits: [requests, vocabulary], of the token after that.
+    """
+    window = open_window(Root(tokens), batch, logits, processors=False)
+    if window is not None:
+        window.penalize(logits)
+        rows = torch.arange(len(tokens), device=tokens.device)
+        window.close(rows[:, None], torch.ones_like(rows))
+
+
+def relieve(batch: ScheduleBatch) -> None:
+    """Put upstream's penalizers out of work: they count one token a step.
+
+    They serve the prefill, whose one token has nothing before it. A batch that is merged into this
+    one wakes them up again until the next step.
+    """
+    orchestrator = batch.sampling_info.penalizer_orchestrator
+    if orchestrator.is_required:
+        for penalizer in orchestrator.penalizers.values():
+            penalizer.teardown()
+        orchestrator.is_required = False
+
+
+def needs_last_result(batch: ScheduleBatch) -> bool:
+    """Whether the step before has to be over before this one is launched."""
+    return bool(batch.sampling_info.has_custom_logit_processor)

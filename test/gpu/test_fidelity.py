@@ -1,0 +1,164 @@
+"""What a request asks for holds at every position of the verify window, on one GPU.
+
+Greedy answers are the oracle's, with overlap scheduling and without, for chains and trees. Sampled
+ones have the distribution of a plain server. That one runs without overlap: with it, upstream's
+plain decoding learns of each token one step late, so its penalties are not a judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kit import homogeneity, processors
+from kit.asking import Ask, ask
+from kit.penalized_oracle import greedy
+from kit.servers import ServerPool
+from sglang_spec.client import Client
+from sglang_spec.models import tiny_pair
+from sglang_spec.models.tiny import TINY, TINY_HALF, Oracle, Plan
+from sglang_spec.server import Launch, Speculation
+
+ORACLE = Oracle(TINY)
+PROMPT = (0, *range(70, 110))
+COMING = ORACLE.greedy(PROMPT, 40)
+LIFTED = {"logit_bias": {"70": 30, "71": 30.5, "72": 31, "80": 30.25, "90": 28.125}}
+DRAWS = 4096
+POSITIONS = 4
+COMMON = (
+    *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
+    *("--max-running-requests", "128", "--cuda-graph-max-bs-decode", "64"),
+    *("--context-length", "2048", "--enable-custom-logit-processor"),
+)
+SAMPLED: dict[str, dict[str, Any]] = {
+    "min-p": {"min_p": 0.01},
+    "top-k and top-p": {"top_k": 3, "top_p": 0.38},
+    "all three": {"top_k": 20, "top_p": 0.9, "min_p": 0.01},
+    "penalties": {
+        "min_p": 0.005,
+        "repetition_penalty": 0.8,
+        "frequency_penalty": 1.0,
+        "min_new_tokens": 2,
+        "stop_token_ids": list(range(64, 320, 2)),
+        "logit_bias": {"71": 12.0, "75": 10.0},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One way to serve."""
+
+    name: str
+    plan: Plan = TINY
+    numbers: tuple[int, int, int] = (3, 1, 4)
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def launch(self) -> Launch:
+        pair = tiny_pair(self.plan)
+        flags = (*COMMON, "--attention-backend", "triton", *self.flags)
+        settings = Speculation(pair.draft, *self.numbers)
+        return Launch(pair.target, settings, "bfloat16", flags, self.environment)
+
+
+RETRACT = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "4"}
+SETUPS = (
+    Setup("chain"),
+    Setup("some-rejected", TINY_HALF),
+    Setup("tree", TINY_HALF, (3, 4, 10)),
+    Setup("no-overlap", TINY_HALF, flags=("--disable-overlap-schedule",)),
+    Setup("no-graphs", TINY_HALF, flags=("--disable-cuda-graph",)),
+    Setup("retracted", environment=RETRACT),
+    Setup("adaptive", TINY_HALF, flags=("--speculative-adaptive",)),
+)
+REJECTION = Setup("rejection", flags=("--speculative-use-rejection-sampling",))
+
+
+@pytest.fixture(params=SETUPS, ids=lambda setup: setup.name, scope="module")
+def client(request: pytest.FixtureRequest, servers: ServerPool) -> Client:
+    return servers.client(request.param.launch())
+
+
+def check(client: Client, asks: Sequence[Ask], kinds: Sequence[Any] = ()) -> None:
+    """Asked together and then one by one: greedy answers are the oracle's."""
+    called = [kind() for kind in kinds] or [None] * len(asks)
+    expected = [
+        greedy(ORACLE, one.prompt, one.sampling, each)
+        for one, each in zip(asks, called, strict=True)
+    ]
+    assert [list(reply.tokens) for reply in ask(client, asks)] == expected
+    for one, right in list(zip(asks, expected, strict=True))[:3]:
+        assert [list(reply.tokens) for reply in ask(client, [one])] == [right]
+
+
+def asks_of(*sampling: dict[str, Any]) -> list[Ask]:
+    return [Ask(PROMPT, {"max_new_tokens": 64, "ignore_eos": True, **one}) for one in sampling]
+
+
+def test_penalties(client: Client) -> None:
+    asks = asks_of(
+        {"repetition_penalty": 1.5},
+        {"repetition_penalty": 0.625},
+        {"repetition_penalty": 0.625, "frequency_penalty": 2.0},
+        {"repetition_penalty": 0.75, "frequency_penalty": -0.5, "presence_penalty": 2.0, **LIFTED},
+        {"frequency_penalty": 1.5, **LIFTED},
+        {"frequency_penalty": 0.5, "presence_penalty": 2.0, **LIFTED},
+        {},
+    )
+    check(client, asks)
+    check(client, asks * 12)  # 84 rows: above the largest captured graph
+
+
+def test_minimum_length(client: Client) -> None:
+    check(
+        client,
+        [
+            Ask(PROMPT, {"max_new_tokens": 40, "min_new_tokens": least, "stop_token_ids": stops})
+            for stops in (COMING, COMING[5:6], COMING[6:12])
+            for least in (0, 1, 2, 3, 6, 7, 8, 9, 20)
+        ],
+    )
+
+
+def test_processors(client: Client) -> None:
+    kinds = (processors.OnlyToken, processors.EveryFifth, processors.Remembers)
+    sampling = {"max_new_tokens": 40, "ignore_eos": True, "custom_params": {"token": 99}}
+    check(client, [Ask(PROMPT, sampling, processors.text_of(kind)) for kind in kinds], kinds)
+
+
+def test_only_what_min_p_leaves_is_sampled(client: Client) -> None:
+    common = {"max_new_tokens": 40, "ignore_eos": True, "temperature": 4.0}
+    strict, loose = ask(client, [Ask(PROMPT, {**common, "min_p": p}) for p in (0.9, 0.1)])
+    assert list(strict.tokens) == COMING
+    rank = {token: value for value, token in enumerate(TINY.shuffle)}
+    for place, token in enumerate(loose.tokens):
+        right = ORACLE.value([*PROMPT, *loose.tokens[:place]])
+        assert (rank[token] ^ right).bit_count() <= 1  # 14 % of the best; two bits off is 2 %
+    assert list(loose.tokens) != COMING
+
+
+def draws(client: Client, sampling: dict[str, Any]) -> list[list[int]]:
+    options = {"temperature": 4.0, "ignore_eos": True, **sampling}
+    answers = client.generate_batch([list(PROMPT)] * DRAWS, POSITIONS, **options)
+    return [[answer.tokens[i] for answer in answers] for i in range(POSITIONS)]
+
+
+@pytest.fixture(scope="module")
+def judged(servers: ServerPool) -> dict[str, list[list[int]]]:
+    """Draws of a plain server."""
+    flags = (*COMMON, "--attention-backend", "triton", "--disable-overlap-schedule")
+    client = servers.client(Launch(tiny_pair().target, arguments=flags))
+    return {name: draws(client, sampling) for name, sampling in SAMPLED.items()}
+
+
+@pytest.mark.parametrize("setup", [SETUPS[0], SETUPS[2], REJECTION], ids=lambda setup: setup.name)
+@pytest.mark.parametrize("name", SAMPLED)
+def test_sampled_tokens_have_the_plain_distribution(
+    servers: ServerPool, judged: dict[str, list[list[int]]], setup: Setup, name: str
+) -> None:
+    found = draws(servers.client(setup.launch()), SAMPLED[name])
+    for ours, theirs in zip(found, judged[name], strict=True):
+        assert homogeneity.two_samples(ours, theirs) > homogeneity.SIGNIFICANCE

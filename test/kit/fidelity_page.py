@@ -1,0 +1,143 @@
+"""Renews the tables of `docs/fidelity.md`: `python -m kit.fidelity_page` in `test/`.
+
+What a request can ask for, in which mode it holds, and which test says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.fidelity_table import FAULTY
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/fidelity.md"
+RECORD = Path(__file__).with_name("plain_fidelity.json")
+
+EXACT, EQUAL, REFUSED, NONE = "exact", "equal in distribution", "refused", "does not apply"
+MODES = (
+    "CPU, greedy",
+    "CPU, sampled",
+    "GPU, greedy",
+    "GPU, sampled",
+    "GPU, rejection sampling",
+)
+CPU, SAMPLED = "test/cpu/test_fidelity.py", "test/cpu/test_fidelity_sampled.py"
+CLIENT, GPU = "test/cpu/test_openai_client.py", "test/gpu/test_fidelity.py"
+EQUALITY = "test/cpu/test_equality.py"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A verdict, and the test that fails if it is wrong ("" where there is none)."""
+
+    verdict: str
+    test: str = ""
+
+    def text(self) -> str:
+        if not self.test:
+            return self.verdict
+        path, name = self.test.split("::")
+        return f"[{self.verdict}](../{path} '{name}')"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One field, or several that hold for the same reason."""
+
+    fields: str
+    cells: tuple[Cell, Cell, Cell, Cell, Cell]
+
+
+def row(fields: str, greedy: str, sampled: str, gpu: str = "", gpu_sampled: str = "") -> Row:
+    """The usual verdicts. On the CPU sampled rows are exact with a seed; on a GPU a seed makes an
+    answer repeatable, and its distribution is the plain one."""
+    on_gpu = Cell(EXACT, gpu) if gpu else Cell("not tested")
+    drawn = Cell(EQUAL, gpu_sampled) if gpu_sampled else Cell("not tested")
+    return Row(fields, (Cell(EXACT, greedy), Cell(EXACT, sampled), on_gpu, drawn, drawn))
+
+
+PENALTIES = f"{CPU}::test_penalties_give_the_plain_tokens"
+DRAWN = f"{CPU}::test_drawn_requests_get_the_plain_answers"
+CUT = f"{CPU}::test_answers_end_inside_an_accepted_run"
+GRAMMAR = f"{CPU}::test_grammars_end_inside_an_accepted_run"
+CALLED = f"{CPU}::test_processors_give_the_plain_tokens"
+MINIMUM = f"{CPU}::test_stop_tokens_are_banned_for_exactly_so_many_tokens"
+GPU_PENALTIES, GPU_MINIMUM = f"{GPU}::test_penalties", f"{GPU}::test_minimum_length"
+GPU_DRAWS = f"{GPU}::test_sampled_tokens_have_the_plain_distribution"
+REFUSES = f"{CPU}::test_what_cannot_be_right_is_refused"
+
+ROWS = (
+    row("`frequency_penalty`, `presence_penalty`, `repetition_penalty`", PENALTIES, DRAWN,
+        GPU_PENALTIES, GPU_DRAWS),
+    row("`min_new_tokens`", MINIMUM, DRAWN, GPU_MINIMUM, GPU_DRAWS),
+    row("`logit_bias`", PENALTIES, DRAWN, GPU_PENALTIES, GPU_DRAWS),
+    Row("`temperature`, `top_k`, `top_p`, `min_p`", (
+        Cell(NONE), Cell(EXACT, DRAWN), Cell(NONE),
+        Cell(EQUAL, GPU_DRAWS), Cell(EQUAL, GPU_DRAWS))),
+    Row("`temperature`, `top_k`, `top_p`, `min_p` without a seed", (
+        Cell(NONE), Cell(EQUAL, f"{SAMPLED}::test_every_position_has_the_plain_distribution"),
+        Cell(NONE), Cell(EQUAL, GPU_DRAWS), Cell(EQUAL, GPU_DRAWS))),
+    Row("`sampling_seed` (only with `--enable-deterministic-inference`)", (
+        Cell(NONE), Cell(EXACT, f"{CPU}::test_min_p_with_a_seed"), Cell(NONE),
+        Cell("not tested"), Cell("not tested"))),
+    row("`custom_logit_processor`, `custom_params`", CALLED, CALLED, f"{GPU}::test_processors"),
+    row("`regex`, `ebnf`", GRAMMAR, GRAMMAR),
+    Row("`json_schema`", (Cell(EXACT, f"{CLIENT}::test_chat"), *(Cell("not tested"),) * 4)),
+    row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN),
+    row("`max_new_tokens`", CUT, DRAWN, GPU_PENALTIES),
+    row("`n`", f"{CLIENT}::test_chat", f"{CPU}::test_each_choice_of_several_is_the_plain_one"),
+    row("streamed chunks", f"{CLIENT}::test_streamed_chunks_make_up_the_answer",
+        f"{CLIENT}::test_streamed_chunks_make_up_the_answer"),
+    row("`return_logprob`, `top_logprobs_num`, `token_ids_logprob`", CUT, DRAWN),
+    row("all of these after a retraction", f"{CPU}::test_a_retracted_request_gets_the_same_answer",
+        f"{CPU}::test_a_retracted_request_gets_the_same_answer", GPU_PENALTIES),
+    Row("`beam_width`, `return_sampling_mask`", (Cell(REFUSED, REFUSES),) * 5),
+)  # fmt: skip
+
+
+def verdicts() -> str:
+    """Field by mode."""
+    lines = [f"| field | {' | '.join(MODES)} |", "|---" * (len(MODES) + 1) + "|"]
+    lines += [f"| {one.fields} | {' | '.join(cell.text() for cell in one.cells)} |" for one in ROWS]
+    return "\n".join(lines)
+
+
+def faults() -> str:
+    """What plain SGLang does."""
+    record = json.loads(RECORD.read_text())
+    lines = [
+        f"| request ({record['date']}) | tokens without | with EAGLE3 | equal characters |",
+        "|---|---|---|---|",
+    ]
+    for case in FAULTY:
+        seen = record["cases"][case]
+        without, speculating = seen["tokens"]
+        lines.append(f"| {case} | {without} | {speculating} | {seen['equal characters']} |")
+    return "\n".join(lines)
+
+
+def renewed(page: str) -> str:
+    """The page with its tables made anew."""
+    for name, table in (("verdicts", verdicts()), ("faults", faults())):
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        head, _, rest = page.partition(begin)
+        page = f"{head}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def missing_tests() -> list[str]:
+    """Tests that a verdict names and that are not there."""
+    named = {cell.test for one in ROWS for cell in one.cells if cell.test}
+    known = set()
+    for path in {test.split("::")[0] for test in named}:
+        for node in ast.parse((ROOT / path).read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                known.add(f"{path}::{node.name}")
+    return sorted(named - known)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text()))
