@@ -1,0 +1,83 @@
+"""The ways to speculate that are compared, each as the launch of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..server import Launch, Speculation
+from .shape import Shape
+
+OFF = "none"
+STATIC = "static"
+THRESHOLD = "threshold"
+AUTO = "auto"
+ADAPTIVE = "adaptive"
+ALL = (OFF, STATIC, THRESHOLD, AUTO, ADAPTIVE)
+# What `auto` is held against: the best that there is without a threshold.
+RIVALS = (OFF, STATIC, ADAPTIVE)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all servers of a comparison have in common.
+
+    `threshold` is N of the mode of that name; `kv_tokens` 0 leaves the size of the KV cache to the
+    server; `extra` goes to every server as it is.
+    """
+
+    shape: Shape
+    backend: str | None
+    num_steps: int = 3
+    threshold: int = 32
+    most_requests: int = 128
+    kv_tokens: int = 0
+    dtype: str = "bfloat16"
+    extra: tuple[str, ...] = ()
+
+
+def launch(name: str, settings: Settings) -> Launch:
+    """The server of mode `name`.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    shape = settings.shape
+    pair = shape.pair()
+    speculation, flags = None, []
+    if name != OFF:
+        steps = settings.num_steps
+        speculation = Speculation(pair.draft, steps, 1, steps + 1)
+        flags = [*shape.spec_arguments, *_flags(name, settings)]
+    return Launch(
+        pair.target,
+        speculation,
+        settings.dtype,
+        (*shape.arguments, *_common(settings), *flags, *settings.extra),
+        dict(shape.environment),
+    )
+
+
+def _flags(name: str, settings: Settings) -> Sequence[str]:
+    disable = "--speculative-disable-batch-threshold"
+    known = {
+        STATIC: (),
+        THRESHOLD: (disable, str(settings.threshold)),
+        AUTO: (disable, "auto"),
+        ADAPTIVE: ("--speculative-adaptive",),
+    }
+    if name not in known:
+        raise ValueError(f"mode {name}: known are {', '.join(ALL)}")
+    return known[name]
+
+
+def _common(settings: Settings) -> list[str]:
+    """Explicit sizes: with speculation upstream's own default is 48 requests."""
+    most = str(settings.most_requests)
+    given = ["--max-running-requests", most, "--cuda-graph-max-bs-decode", most]
+    given += ["--stream-interval", "8", "--sleep-on-idle", "--skip-server-warmup"]
+    if settings.kv_tokens:
+        given += ["--max-total-tokens", str(settings.kv_tokens)]
+    if settings.backend:
+        given += ["--attention-backend", settings.backend]
+    return given
