@@ -123,7 +123,7 @@ def run_command(
             tuple(extra),
         )  # fmt: skip
         scenes = _scenes(shape, cells, ramp, edge, come_back, tokens, edge_tokens, return_tokens)
-        looked_at = _steady(shape, [profile] if profile else [], 2 * tokens)
+        looked_at = _steady(shape, [profile] if profile else [], 4 * tokens)
         if not scenes and not looked_at:
             raise click.UsageError("nothing to measure: give --cells, --ramp, --edge, …")
         plan = Plan(

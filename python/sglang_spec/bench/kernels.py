@@ -12,7 +12,8 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,36 @@ def profile(url: str, scene: Steady, folder: Path) -> dict[str, Any]:
     target = (folder / f"trace-{scene.key.replace(' ', '-')}-{time.time_ns()}").resolve()
     target.mkdir(parents=True)
     scene.warm(url)
-    running = threading.Thread(target=scene.run, args=(url,))
+    asked = {
+        "output_dir": str(target),
+        "num_steps": STEPS,
+        "activities": ["CPU", "GPU"],
+        "with_stack": False,
+        "record_shapes": False,
+    }
+    with _load(url, scene):
+        httpx.post(f"{url}/start_profile", json=asked, timeout=300).raise_for_status()
+        trace = _written(target)
+    return {"concurrency": scene.concurrency, **digest(_events(trace))}
+
+
+@contextmanager
+def _load(url: str, scene: Steady) -> Iterator[None]:
+    """Run `scene` again and again inside: the profiler takes its time to begin."""
+    over = threading.Event()
+
+    def keep_on() -> None:
+        while not over.is_set():
+            scene.run(url)
+
+    running = threading.Thread(target=keep_on)
     running.start()
-    time.sleep(0.3)  # all requests decode by now: their prompts are cached
-    asked = {"output_dir": str(target), "num_steps": STEPS, "activities": ["CPU", "GPU"]}
-    httpx.post(f"{url}/start_profile", json=asked, timeout=300).raise_for_status()
-    running.join()
-    return {"concurrency": scene.concurrency, **digest(_events(_written(target)))}
+    time.sleep(0.5)  # all requests decode by now: their prompts are cached
+    try:
+        yield
+    finally:
+        over.set()
+        running.join()
 
 
 def _written(folder: Path, seconds: float = 120.0) -> Path:

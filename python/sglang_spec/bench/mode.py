@@ -75,7 +75,7 @@ def _common(settings: Settings) -> list[str]:
     """Explicit sizes: with speculation upstream's own default is 48 requests."""
     most = str(settings.most_requests)
     given = ["--max-running-requests", most, "--cuda-graph-max-bs-decode", most]
-    given += ["--stream-interval", "8", "--sleep-on-idle", "--skip-server-warmup"]
+    given += ["--stream-interval", "8", "--sleep-on-idle"]
     if settings.kv_tokens:
         given += ["--max-total-tokens", str(settings.kv_tokens)]
     if settings.backend:

@@ -77,11 +77,10 @@ def _panel(place: Any, cells: Mapping[str, Mapping[int, list[float]]]) -> None:
             label=mode,
         )
     place.set_xscale("log", base=2)
-    place.set_yscale("log")
+    place.set_yscale("log", base=2)
     counts = sorted({count for line in cells.values() for count in line})
     place.set_xticks(counts, [str(count) for count in counts])
     place.yaxis.set_major_formatter("{x:.0f}")
-    place.yaxis.set_minor_formatter("")
     place.set_xlabel("requests at a time")
     place.set_ylabel("output tokens a second")
     place.grid(alpha=0.3)

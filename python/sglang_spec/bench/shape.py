@@ -43,21 +43,41 @@ class Shape:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def llama_8b(folder: Path = Path("build/llama-8b-shape")) -> Pair:
+_SMALL = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 4096,
+    "max_position_embeddings": 4096,
+}
+
+
+def llama_8b() -> Pair:
     """Configs of a Llama-3.1-8B and of an EAGLE3 draft for it, without weights."""
+    return _weightless(Path("build/llama-8b-shape"), _LLAMA, 32, 32000)
+
+
+def small() -> Pair:
+    """The same on a scale that a CPU can serve."""
+    return _weightless(Path("build/small-shape"), {**_LLAMA, **_SMALL}, 8, 1024)
+
+
+def _weightless(folder: Path, config: Mapping[str, Any], layers: int, draft_vocab: int) -> Pair:
     _write(
         folder / "target",
-        {**_LLAMA, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32},
+        {**config, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": layers},
     )
     _write(
         folder / "draft",
         {
-            **_LLAMA,
+            **config,
             "architectures": ["LlamaForCausalLMEagle3"],
             "num_hidden_layers": 1,
-            "draft_vocab_size": 32000,
+            "draft_vocab_size": draft_vocab,
             "eagle_config": {
-                "eagle_aux_hidden_state_layer_ids": [1, 15, 28],
+                "eagle_aux_hidden_state_layer_ids": [1, layers // 2 - 1, layers - 4],
                 "use_aux_hidden_state": True,
             },
         },
@@ -71,19 +91,17 @@ def _write(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def shapes(accept_length: float) -> dict[str, Shape]:
-    """All there are; `accept_length` is what the shape without weights is made to accept."""
+    """All there are; `accept_length` is what those without weights are made to accept."""
+    weightless = (
+        ("--load-format", "dummy", "--skip-tokenizer-init"),
+        ("--speculative-draft-load-format", "dummy"),
+        {"SGLANG_SIMULATE_ACC_LEN": str(accept_length)},
+    )
     return {
         shape.name: shape
         for shape in (
-            Shape(
-                "llama-8b",
-                llama_8b,
-                (1000, 100_000),
-                1,
-                ("--load-format", "dummy", "--skip-tokenizer-init"),
-                ("--speculative-draft-load-format", "dummy"),
-                {"SGLANG_SIMULATE_ACC_LEN": str(accept_length)},
-            ),
+            Shape("llama-8b", llama_8b, (1000, 100_000), 1, *weightless),
+            Shape("small", small, (1000, 4000), 1, *weightless),
             Shape("embedded", embedded_pair, (1000, 40_000)),
             Shape("tiny", tiny_pair, (SPECIALS, VOCABULARY), BOS),
         )

@@ -35,6 +35,17 @@ def reason_against(scheduler: Any) -> str | None:
             get_model().checkpoint_engine_wait_weights_before_ready,
             "the weights arrive later, from the checkpoint engine",
         ),
+    )
+    given = next((reason for applies, reason in checks if applies), None)
+    return given or reason_against_driving(scheduler)
+
+
+def reason_against_driving(scheduler: Any) -> str | None:
+    """Why no requests can be run through this scheduler before it is ready; None if they can.
+
+    Everything here is equal on all ranks.
+    """
+    checks = (
         (not scheduler.is_generation, "the model does not generate"),
         (
             not (scheduler.spec_algorithm.is_eagle() or scheduler.spec_algorithm.is_eagle3()),

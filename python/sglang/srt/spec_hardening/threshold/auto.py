@@ -50,6 +50,7 @@ class AutoDecider:
         self, acceptance: Acceptance, rules: Rules | None = None, table: CostTable | None = None
     ) -> None:
         self.table = table
+        self.why_no_table = "the server is starting"
         self.acceptance = acceptance
         self.switches = 0
         self._rules = rules or Rules()
@@ -117,7 +118,7 @@ class AutoDecider:
     def reason(self) -> str:
         """Why the state is what it is, in one sentence."""
         if self.table is None:
-            return "on: the costs of a step were not measured"
+            return f"on: the costs of a step were not measured ({self.why_no_table})"
         rows, context = self._last
         length, step = self.acceptance.accept_length, self.table.step_seconds(rows, context)
         cycle = self.table.cycle_seconds(rows, context)
@@ -132,13 +133,18 @@ class AutoDecider:
             f"{self._crossing_in_words(context)}"
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """For `/server_info`: state, reason, crossings, acceptance, table in milliseconds."""
+    @property
+    def crossings_in_words(self) -> str:
+        """From how many requests on speculation does not pay, for each context measured."""
+        return "; ".join(
+            f"at {line.context} tokens {self._crossing_in_words(line.context)}"
+            for line in (self.table.lines if self.table else ())
+        )
+
+    def details(self) -> dict[str, Any]:
+        """For `/server_info`: crossings, acceptance, the table in milliseconds."""
         lines = self.table.lines if self.table else ()
         return {
-            "on": self._on,
-            "reason": self.reason,
-            "switches": self.switches,
             "accept_length": round(self.acceptance.accept_length, 3),
             "accept_rates": [round(rate, 3) for rate in self.acceptance.rates],
             "off_from_requests": {str(line.context): self.crossing(line.context) for line in lines},
