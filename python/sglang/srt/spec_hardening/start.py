@@ -8,6 +8,7 @@ covered.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from . import construction, whole
@@ -18,6 +19,12 @@ from .self_test.run import prove_decoding
 logger = logging.getLogger(__name__)
 
 _proving = False
+_afterwards: list[Callable[[Any], None]] = []
+
+
+def once_proven(call: Callable[[Any], None]) -> None:
+    """Have `call(scheduler)` run after the self-test, on every rank, before the rank is ready."""
+    _afterwards.append(call)
 
 
 def prove(scheduler: Any) -> dict[str, Any]:
@@ -31,6 +38,8 @@ def prove(scheduler: Any) -> dict[str, Any]:
     _proving = True
     try:
         result = prove_decoding(scheduler)
+        for call in _afterwards:
+            call(scheduler)
     finally:
         _proving = False
     whole.mark_ready(decoded=result is not None and result.state is State.PROVEN)

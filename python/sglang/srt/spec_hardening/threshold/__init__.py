@@ -1,6 +1,8 @@
 """Speculation that never loses: above a batch size it is off, and off costs no more than without.
 
 - `policy`: when it is on and when off, as a pure function of row counts (no torch).
+- `auto`: the same from what a step costs (`cost`) and how many drafts are accepted (`acceptance`),
+  both torch-free; `measure` finds the costs at start (`cells`, `rehearsal`, `stopwatch`).
 - `settings`: the flags, and what a launch with them cannot serve (no torch).
 - `ring`: the captured hidden states that the draft has not seen yet.
 - `worker`: a step without speculation, and the draft's catching up.
@@ -12,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .acceptance import Acceptance
+from .auto import AutoDecider, Rules
 from .policy import Bounds, Decider, Threshold
 from .settings import AUTO, Settings, ThresholdError, bounds_of, settings_of
 
@@ -38,5 +42,6 @@ def make_decider(server_args: Any, worker: Any = None) -> Decider | None:
     if settings is None:
         return None
     if settings.disable_at == AUTO:
-        raise ThresholdError("--speculative-disable-batch-threshold auto: give a number instead.")
+        steps = int(server_args.speculative_num_steps)
+        return AutoDecider(Acceptance(steps), Rules(dwell=settings.dwell or Rules.dwell))
     return Threshold(bounds_of(settings))

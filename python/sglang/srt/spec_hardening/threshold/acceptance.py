@@ -32,6 +32,10 @@ class Acceptance:
         self._reached = [0.0] * num_steps
         self._accepted = [0.0] * num_steps
 
+    def fresh(self) -> Acceptance:
+        """One with the same parameters that has seen nothing."""
+        return Acceptance(len(self._reached), *self._prior, self._window)
+
     def observe(self, correct_drafts: Sequence[int]) -> None:
         """One verified batch: how many drafts of each row were accepted (no bonus token)."""
         if not correct_drafts:

@@ -62,6 +62,10 @@ class AutoDecider:
         self._probing = False
         self._last = (1, 1.0)
 
+    def forget(self) -> None:
+        """Begin anew: what the start-up's own requests accepted says nothing of the traffic."""
+        self.acceptance = self.acceptance.fresh()
+
     @property
     def on(self) -> bool:
         return self._on

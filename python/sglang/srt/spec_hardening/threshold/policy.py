@@ -6,8 +6,9 @@ batch), and time is counted in decode batches: a clock would differ between rank
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,19 @@ class Decider(Protocol):
         """Why the last decision was as it was, in words for an operator."""
         ...
 
-    def decide(self, rows: int) -> bool:
-        """Whether a decode batch of `rows` requests speculates. Called once a batch."""
+    def decide(self, rows: int, tokens: int | None = None) -> bool:
+        """Whether a decode batch of `rows` requests, `tokens` of context in all, speculates.
+
+        Called once a batch.
+        """
+        ...
+
+    def observe(self, correct_drafts: Sequence[int]) -> None:
+        """How many drafts of each row were accepted in a batch that speculated."""
+        ...
+
+    def details(self) -> dict[str, Any]:
+        """What it decides by, for `/server_info`."""
         ...
 
 
@@ -62,7 +74,13 @@ class Threshold:
     def reason(self) -> str:
         return self._reason
 
-    def decide(self, rows: int) -> bool:
+    def observe(self, correct_drafts: Sequence[int]) -> None:
+        """Rows alone decide."""
+
+    def details(self) -> dict[str, Any]:
+        return {"off_from_requests": self.bounds.leave_at, "on_to_requests": self.bounds.enter_at}
+
+    def decide(self, rows: int, tokens: int | None = None) -> bool:
         wanted = self._wanted(rows)
         if wanted != self.on and self._stayed >= self.bounds.dwell:
             self.on = wanted
