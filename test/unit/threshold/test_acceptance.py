@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sglang.srt.spec_hardening.threshold.acceptance import (
     PRIOR_RATE,
@@ -76,6 +76,7 @@ def test_fading_lets_new_results_count() -> None:
     assert faded.rates[0] > kept.rates[0] + 0.2
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), max_size=20), max_size=40))
 def test_rates_are_chances_and_equal_for_equal_inputs(batches: list[list[int]]) -> None:
     first, second = Acceptance(3), Acceptance(3)

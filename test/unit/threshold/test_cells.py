@@ -1,7 +1,7 @@
 """Which cells are measured at start, and what their times come to."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sglang.srt.spec_hardening.threshold.cells import (
     PREFILLED,
@@ -39,6 +39,7 @@ def test_without_a_prefix_cache_little_is_prefilled() -> None:
         assert context * rows[-1] <= PREFILLED + 128 * GROWS
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 512),
     st.integers(200, 10**6),
@@ -66,6 +67,7 @@ def test_no_room_is_an_error_with_a_remedy() -> None:
         plan_cells(8, 100, 8000, True, GROWS)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40))
 def test_ends_are_measured_first_and_everything_once(count: int) -> None:
     counts = list(range(1, count + 1))

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sglang.srt.spec_hardening.threshold.cost import CYCLE, PHASES, CostError, CostTable, Line
 
@@ -49,6 +49,7 @@ def test_falling_costs_are_not_extended_below_what_was_measured() -> None:
     assert CostTable(2, (shorter, line(200, ROWS, 1e-3, 0.0))).step_seconds(8, 400) == 4e-3
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 300),
     st.integers(1, 50_000),
