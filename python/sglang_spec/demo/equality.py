@@ -4,7 +4,8 @@ In float32 the answers must be equal. bfloat16 keeps 8 bits of a number, so logi
 lie on a grid of 0.125, and the two largest of 49,152 are now and then the same point of it or
 neighbours; verify (several rows at once) and decode (one row) round differently on the way there
 and may then pick different tokens. A difference counts as a tie only where it is measured: the two
-tokens have the same logit in one of the servers, or are one grid step apart in both.
+tokens have the same logit in one of the servers, or are one grid step apart in both (a logit of 16
+may stand among others below, whose grid is twice as fine: up to two of their steps).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Difference:
 
     `base_gap` is how far the plain decode has its own token above the other one, `spec_gap` the
     same in the verify of the speculating server, both in units of log-probability, which are those
-    of the logits. `step` is the distance of neighbouring bfloat16 logits there.
+    of the logits. `step` is the smallest distance of neighbouring bfloat16 logits among the
+    likeliest; where these lie on both sides of a power of two, the grid at the top is twice as wide.
     """
 
     prompt: int
@@ -40,8 +42,8 @@ class Difference:
 
     @property
     def tie(self) -> bool:
-        """The same bfloat16 number in one of the servers, or one step apart in both."""
-        return self.exact_tie or max(self.base_gap, self.spec_gap) <= self.step + ROUNDING
+        """The same bfloat16 number in one of the servers, or one step of the top apart in both."""
+        return self.exact_tie or max(self.base_gap, self.spec_gap) <= 2 * self.step + ROUNDING
 
     @property
     def exact_tie(self) -> bool:

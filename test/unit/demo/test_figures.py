@@ -39,7 +39,8 @@ def test_first_difference(left: tuple[int, ...], right: tuple[int, ...], where: 
         (0.0, 0.125, True, True),
         (0.125, 0.125, True, False),
         (0.25, 0.0, True, True),
-        (0.25, 0.125, False, False),
+        (0.25, 0.125, True, False),  # one step of a grid twice as wide
+        (0.375, 0.125, False, False),
         (0.5, 0.125, False, False),
         (float("inf"), 0.125, False, False),
     ],
