@@ -11,6 +11,7 @@ import torch
 from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32, unpack_from_int32
 from kit import deepseek_reference
 from kit.checkpoints import Config, Tensors, copy
+from kit.deepseek import NEAR
 from kit.faults import IDS
 from safetensors.torch import load_file
 from sglang_spec.hardening.contract import Report, Settings, check_pair
@@ -107,6 +108,26 @@ def test_reference_answers_what_the_plan_says() -> None:
         assert logits.argmax(-1).tolist() == [PLANS[name].successors[t] for t in tokens]
         # Far above what bfloat16 rounds: 1 part in 256, over six layers.
         assert ((best[:, 0] - best[:, 1]) / best[:, 0]).min() > 0.1
+
+
+@pytest.mark.parametrize("name", ["kimi", "deepseek"])
+def test_states_show_experts_that_are_wrong(name: str) -> None:
+    """What `kit.deepseek.check_states` allows is far under what a wrong expert does to a state."""
+    built = deepseek_reference.model(deepseek_pair(name).target)
+    asked = torch.tensor([list(range(SPECIALS, SPECIALS + 40))])
+
+    def states() -> torch.Tensor:
+        with torch.no_grad():
+            return built(asked, output_hidden_states=True).hidden_states[LAYERS - 1][0]
+
+    right = states()
+    for change in (lambda held: held.mul_(0.5), lambda held: held.copy_(held.roll(1, 0))):
+        kept = built.model.layers[LAYERS - 2].mlp.experts.down_proj.detach().clone()
+        change(built.model.layers[LAYERS - 2].mlp.experts.down_proj.data)
+        wrong = states()
+        built.model.layers[LAYERS - 2].mlp.experts.down_proj.data.copy_(kept)
+        error = ((wrong - right).norm(dim=-1) / right.norm(dim=-1)).median()
+        assert error > 3 * NEAR, f"one layer's experts, and the state moves by {error:.3f} only"
 
 
 @pytest.mark.parametrize(("target", "draft"), EVERY)

@@ -19,7 +19,7 @@ from sglang_spec.models import cache
 from sglang_spec.models.cache import ModelError
 from sglang_spec.models.tiny.plan import SPECIALS, VOCABULARY
 
-BUILDER_VERSION = 2
+BUILDER_VERSION = 3
 
 HIDDEN = 256
 LAYERS = 6

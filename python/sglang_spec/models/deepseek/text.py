@@ -126,7 +126,7 @@ def _experts(prefix: str, plan: Plan, dice: torch.Generator) -> dict[str, torch.
         for name, rows, columns, gain in (
             ("gate_proj", EXPERT_INNER, HIDDEN, 1.0),
             ("up_proj", EXPERT_INNER, HIDDEN, 1.0),
-            ("down_proj", HIDDEN, EXPERT_INNER, 0.5),
+            ("down_proj", HIDDEN, EXPERT_INNER, 1.0),
         ):
             made = int4.random_weights(rows, columns, GROUP, gain / columns**0.5, dice)
             start = f"{prefix}experts.{expert}.{name}."
