@@ -77,7 +77,7 @@ def llama_shapes(
 
 
 def mla_shapes(
-    hidden: int, heads: int, q_rank: int, kv_rank: int, inner: int, draft_vocab: int
+    hidden: int, heads: int, q_rank: int, kv_rank: int, inner: int, draft_vocab: int, d2t: bool
 ) -> dict[str, tuple[int, ...]]:
     """The tensors of an MLA draft with DeepSeek's head sizes (128 plain, 64 rotary, 128 value)."""
     layer = "layers.0"
@@ -98,6 +98,6 @@ def mla_shapes(
         f"{layer}.post_attention_layernorm.weight": (hidden,),
         "norm.weight": (hidden,),
         "lm_head.weight": (draft_vocab, hidden),
-        "d2t": (draft_vocab,),
+        **({"d2t": (draft_vocab,)} if d2t else {}),
         "embed_tokens.weight": (163840, hidden),
     }

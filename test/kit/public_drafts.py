@@ -1,9 +1,11 @@
 """Facts about published EAGLE3 drafts and their targets: sizes, ids, names of tensors. No weights.
 
 Not all of it is a recorded fact. Read in published configs: the drafts that SpecForge's `configs/`
-name, and what model cards say. From memory, unchecked: the Llama-3.1 and Qwen3-8B drafts and some
-target sizes (yarn factor, context lengths). Put together, not published: the Kimi MLA row, which
-joins the draft class in the tree with SpecForge's ids. Check a row before quoting it.
+name. Read in model cards: what those say, among it the class, the hidden size and the vocabulary of
+the Kimi MLA drafts (163,840 rows; 32,000 and `d2t` where one was cut). From memory, unchecked: the
+Llama-3.1 and Qwen3-8B drafts and some target sizes (yarn factor, context lengths), and the ranks
+and the inner size of the Kimi MLA drafts. Put together, not published: the layer ids of the Kimi
+MLA rows, which are SpecForge's. Check a row before quoting it.
 `loops` is where upstream 0.5.23 captures them.
 """
 
@@ -100,7 +102,7 @@ MLA = {
     "intermediate_size": 18432,
     "num_hidden_layers": 1,
     "vocab_size": 163840,
-    "draft_vocab_size": 32000,
+    "draft_vocab_size": 163840,
     "max_position_embeddings": 262144,
     "rope_theta": 50000.0,
     "rope_scaling": YARN,
@@ -122,10 +124,10 @@ KNOWN = (
         ("ids-ambiguous",),
     ),
     Known(
-        "Kimi-K2.5, MLA draft",
+        "Kimi-K2.5, MLA draft with the whole vocabulary",
         KIMI,
         MLA | _ids(2, 30, 58),
-        mla_shapes(7168, 64, 1536, 512, 18432, 32000),
+        mla_shapes(7168, 64, 1536, 512, 18432, 163840, d2t=False),
         (2, 30, 58),
         {"tp_size": 8},
         ("ids-ambiguous",),
@@ -134,7 +136,7 @@ KNOWN = (
         "Kimi-K2.5 in NVFP4, MLA draft with plain weights and the default layers",
         KIMI,
         MLA,
-        mla_shapes(7168, 64, 1536, 512, 18432, 32000),
+        mla_shapes(7168, 64, 1536, 512, 18432, 163840, d2t=False),
         (2, 30, 58),
         {"tp_size": 8, "quantization": "modelopt_fp4"},
     ),
@@ -246,6 +248,14 @@ KNOWN = (
         _draft(6144, 64, 16, 128, 12288, 131072, 131072, draft_vocab_size=131072),
         llama_shapes(6144, 64, 16, 128, 12288, 131072, d2t=False),
         (2, 14, 25),
+        {"tp_size": 8},
+    ),
+    Known(
+        "Kimi-K2.7-Code, MLA draft cut to the 32,000 most frequent tokens",
+        KIMI,
+        MLA | {"draft_vocab_size": 32000},
+        mla_shapes(7168, 64, 1536, 512, 18432, 32000, d2t=True),
+        (2, 30, 58),
         {"tp_size": 8},
     ),
 )  # fmt: skip
