@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+import random
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +14,14 @@ from kit.servers import ServerPool, spawner
 from sglang_spec.capture import tensorfile
 from sglang_spec.capture.compare import compare
 from sglang_spec.capture.dump import Dump, open_dump
-from sglang_spec.capture.extract import (
-    ExtractError,
-    Plan,
-    Progress,
-    Recorder,
-    extract,
-    launch,
-    plan,
-    send_all,
-)
+from sglang_spec.capture.extract import Plan, extract, plan
 from sglang_spec.capture.prompts import Prompt, read_prompts
 from sglang_spec.capture.remedy import remedy
+from sglang_spec.capture.send import ExtractError
 from sglang_spec.models import Pair
 from sglang_spec.models.embedded import held_out
-from sglang_spec.server import Launch, Server, Speculation
+from sglang_spec.models.tiny.plan import BOS, SPECIALS, VOCABULARY
+from sglang_spec.server import Launch, Speculation
 
 LAYERS = 30
 
@@ -130,7 +120,29 @@ def test_dump_for_a_draft_is_resumed(
         extract(plan(embedded.target, None, [1, 2]), prompts, tmp_path, spawn=spawn)
 
 
-@pytest.mark.full  # two servers with 8 answers each; the figures are those of the trained pair
+def test_two_ranks_write_what_one_writes(servers: ServerPool, tiny: Pair, tmp_path: Path) -> None:
+    """Every rank has the whole states; one of them writes, and writes each sample once."""
+    dice = random.Random(4)
+    tokens = [[BOS, *(dice.randrange(SPECIALS, VOCABULARY) for _ in range(n))] for n in (9, 80, 33)]
+    prompts = [Prompt(number, tuple(ids)) for number, ids in enumerate(tokens)]
+    spawn = spawner(servers.zygote)
+    chosen = plan(tiny.target, tiny.draft, None)
+    dumps = {}
+    for ranks in (1, 2):
+        folder = tmp_path / str(ranks)
+        made = extract(chosen, prompts, folder, ("--tp-size", str(ranks)), spawn=spawn)
+        assert (made.samples, made.tokens) == (3, sum(map(len, tokens)))
+        assert len(list(folder.rglob("*.safetensors"))) == 3
+        dumps[ranks] = open_dump(folder)
+    found = compare(dumps[2], dumps[1])
+    assert found.same and found.tokens == sum(map(len, tokens))
+    for one, two, ids in zip(dumps[1].samples(), dumps[2].samples(), tokens, strict=True):
+        assert two.input_ids is not None and two.input_ids.tolist() == ids
+        assert np.array_equal(one.states, two.states), "the tiny pair's sums are exact"
+
+
+# Two servers with 8 answers each. The figures of more answers are in benchmark/results.
+@pytest.mark.full
 def test_the_incident_replayed(
     servers: ServerPool, embedded: Pair, every_layer: Dump, tmp_path: Path
 ) -> None:
@@ -170,39 +182,3 @@ def _accept_length(servers: ServerPool, pair: Pair, draft: Path) -> float:
         answer = client.generate(json.loads(line)["prompt_ids"], 48)
         tokens, cycles = tokens + len(answer.tokens), cycles + answer.cycles
     return tokens / cycles
-
-
-@pytest.mark.full  # the same prefills eight times over, long enough to be timed
-def test_throughput_against_plain_prefill(
-    servers: ServerPool, embedded: Pair, tmp_path: Path
-) -> None:
-    """Plain prefill and dump in turns, so that whatever else the host does hits both alike."""
-    prompts = _prompts(embedded, 32, 200)
-    plain = Launch(embedded.target, arguments=("--disable-radix-cache", "--skip-server-warmup"))
-    client = servers.client(plain)
-    chosen = plan(embedded.target, embedded.draft, None)
-    settings = launch(chosen, tmp_path, (), "bfloat16")
-    tokens = sum(len(prompt.input_ids) for prompt in prompts)
-    with Server(settings, tmp_path / "log", spawn=spawner(servers.zygote)) as server:
-        server.wait_ready()
-        progress = Progress()
-
-        def captured(turn: int) -> None:
-            numbered = [replace(p, number=p.number + 1000 * turn) for p in prompts]
-            with Recorder(tmp_path, progress) as recorder:
-                send_all(server.url, tmp_path, numbered, set(), recorder)
-
-        def prefilled() -> None:
-            with ThreadPoolExecutor(32) as pool:
-                list(pool.map(lambda p: client.generate(list(p.input_ids), 1), prompts))
-
-        _seconds(prefilled), _seconds(captured, 0)
-        ratios = [_seconds(prefilled) / _seconds(captured, turn) for turn in range(1, 4)]
-    print(f"dump at {sorted(ratios)[1]:.2f} of plain prefill ({tokens} tokens a turn): {ratios}")
-    assert sorted(ratios)[1] > 0.9
-
-
-def _seconds(work: Callable[..., None], *arguments: int) -> float:
-    began = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - began

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -13,6 +15,7 @@ from sglang_spec.capture import fingerprint
 from sglang_spec.capture.dump import open_dump
 from sglang_spec.capture.extract import extract, plan
 from sglang_spec.capture.prompts import read_prompts
+from sglang_spec.hardening.fingerprint import NAME
 from sglang_spec.models import Pair
 from sglang_spec.models.embedded import held_out
 from sglang_spec.server import Launch, ServerError, Speculation
@@ -39,33 +42,60 @@ def test_right_capture_is_proven(servers: ServerPool, embedded: Pair, marked: Pa
     assert "capture_fingerprint.json agrees in every slot" in server.log.read_text()
 
 
-# Ids of the draft's config, and what the server says slot 0 is.
+@dataclass(frozen=True)
+class Wrong:
+    """A capture that is not what the draft was trained on, and what the server says of slot 0.
+
+    Attributes:
+        ids: of the draft's config; what it was trained on is [3, 15, 27].
+        order: of the slots in training. No config tells it: the target captures by depth.
+    """
+
+    ids: tuple[int, int, int] = (3, 15, 27)
+    order: tuple[int, int, int] = (0, 1, 2)
+    is_now: str = "output of layer 3"
+    was: str = "output of layer 3"
+
+
 WRONG = {
-    "off by one": ([4, 16, 28], "output of layer 4"),
-    "embedding first": ([-1, 15, 27], "embedding"),
+    "off by one": Wrong(ids=(4, 16, 28), is_now="output of layer 4"),
+    "embedding first": Wrong(ids=(-1, 15, 27), is_now="embedding"),
+    "two slots swapped": Wrong(order=(1, 0, 2), was="output of layer 15"),
+    "reversed": Wrong(order=(2, 1, 0), was="output of layer 27"),
 }
 
 
-# Each row starts a server that only dies; the embedding is found by unit tests in every run.
+# Each row starts a server that only dies; the others are found by unit tests in every run.
 @pytest.mark.parametrize(
-    "name", ["off by one", pytest.param("embedding first", marks=pytest.mark.full)]
+    "name",
+    ["off by one", *(pytest.param(n, marks=pytest.mark.full) for n in WRONG if n != "off by one")],
 )
 def test_wrong_capture_never_gets_ready(
     name: str, servers: ServerPool, embedded: Pair, marked: Path, tmp_path: Path
 ) -> None:
     """Off by one passes every check of configs and costs a few percent of accept length."""
-    ids, is_now = WRONG[name]
+    wrong = WRONG[name]
 
     def edit(config: Config) -> None:
-        config["eagle_config"][IDS] = ids
+        config["eagle_config"][IDS] = list(wrong.ids)
 
     draft = copy(marked, tmp_path / "draft", edit)
-    mode = ("--speculative-contract", "report") if ids[0] < 0 else ()
+    _reorder(draft / NAME, wrong.order)
+    mode = ("--speculative-contract", "report") if wrong.ids[0] < 0 else ()
     server = servers.start(Launch(embedded.target, Speculation(draft), arguments=mode), "marked")
     try:
         with pytest.raises(ServerError) as ended:
             server.wait_ready()
     finally:
         server.stop()
-    was = "the draft was trained on the output of layer 3 there"
-    assert f"slot 0 is the {is_now}, {was}" in str(ended.value)
+    says = f"slot 0 is the {wrong.is_now}, the draft was trained on the {wrong.was} there"
+    assert says in str(ended.value)
+
+
+def _reorder(path: Path, order: tuple[int, ...]) -> None:
+    """The file that a trainer writes whose slots stand in this order."""
+    held = json.loads(path.read_text())
+    for prompt in held["prompts"]:
+        prompt["slots"] = [prompt["slots"][slot] for slot in order]
+    path.unlink()
+    path.write_text(json.dumps(held))
