@@ -53,7 +53,7 @@ def comm(
     \b
     Example: sglang-spec doctor comm --tp-size 8 --plan auto --test-peers
     """
-    core: Any = import_module("sglang_spec.hardening.comm")
+    core: Any = import_module("sglang_spec.hardening.comm.core")
     try:
         facts = _facts(core, facts_file, test_peers)
         measured = core.Measured.load(plan_file) if plan_file not in (None, "auto") else None

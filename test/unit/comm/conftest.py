@@ -14,7 +14,7 @@ MACHINES = sorted(path.stem for path in DATA.glob("*.json"))
 
 @pytest.fixture(scope="session")
 def comm() -> Any:
-    return import_module("sglang_spec.hardening.comm")
+    return import_module("sglang_spec.hardening.comm.core")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import construction, whole
+from .comm import applied
 from .self_test import metric
 from .self_test.result import State
 from .self_test.run import prove_decoding
@@ -30,7 +31,8 @@ def once_proven(call: Callable[[Any], None]) -> None:
 def prove(scheduler: Any) -> dict[str, Any]:
     """Raise if this rank is not whole or cannot decode; else mark it ready.
 
-    What the self-test found, as the ready message carries it: empty without speculation.
+    What the ready message carries: what the self-test found (nothing without speculation) and what
+    the rank reduces with (nothing if it is alone).
     """
     global _proving
     whole.check(scheduler)
@@ -43,14 +45,16 @@ def prove(scheduler: Any) -> dict[str, Any]:
     finally:
         _proving = False
     whole.mark_ready(decoded=result is not None and result.state is State.PROVEN)
+    in_use = applied.of_rank(scheduler.tp_group)
+    found: dict[str, Any] = {"communication_in_use": in_use} if in_use else {}
     if result is None:
-        return {}
+        return found
     if scheduler.metrics_reporter.is_stats_logging_rank:
         log = logger.info if result.state is State.PROVEN else logger.warning
         log("%s", result.line)
     if scheduler.metrics_reporter.enable_metrics:
         metric.publish(scheduler.metrics_collector, result)
-    return {"speculative_self_test": result.as_dict()}
+    return {**found, "speculative_self_test": result.as_dict()}
 
 
 def is_proving() -> bool:

@@ -1,23 +1,5 @@
-"""What the ranks of a server reduce with: facts of the machine, a plan, and what was done about it.
+"""What the ranks of a server reduce with: facts of the machine, a plan, and what came of it.
 
-`decide(facts, settings, environment)` is pure and needs no torch. Gathering facts, applying a plan
-and voting do (or NVML), each in a module of its own that is imported where it is called.
+`core` is the pure part: facts, settings and environment to a plan, without torch. `launch` applies
+it in the parent, `vote` and `workspace` are called by the ranks, `applied` reports what they have.
 """
-
-from .facts import Facts, FactsError, Gpu, PeerTest
-from .measured import Measured, MeasuredError
-from .plan import CommunicationError, Plan, decide
-from .settings import Settings
-
-__all__ = [
-    "CommunicationError",
-    "Facts",
-    "FactsError",
-    "Gpu",
-    "Measured",
-    "MeasuredError",
-    "PeerTest",
-    "Plan",
-    "Settings",
-    "decide",
-]

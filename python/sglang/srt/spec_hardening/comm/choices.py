@@ -12,9 +12,10 @@ from . import profiles
 from .facts import Facts
 from .library import LEGACY_BYTES, V2_BYTES, Active
 from .measured import Measured
-from .refusals import PCIE_IPC, is_true
+from .names import MAX_NUMEL, PCIE_IPC, V2
+from .refusals import is_true
 from .settings import Settings
-from .variables import MAX_NUMEL, V2, Variable
+from .variables import Variable
 
 LEGACY_RANKS = (2, 4, 6, 8)
 LEGACY, CUSTOM_V2 = "custom all-reduce (legacy)", "custom all-reduce V2"

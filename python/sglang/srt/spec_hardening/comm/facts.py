@@ -7,7 +7,8 @@ only; `gather` makes the record of this machine.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,15 @@ class Facts:
             raise FactsError(f"{source}: peers.state: {self.peers.state!r} not in {PEER_STATES}")
         if self.origin not in ORIGINS:
             raise FactsError(f"{source}: origin: {self.origin!r} is none of {ORIGINS}")
+
+    def only(self, indices: Iterable[int]) -> Facts:
+        """The same machine with these GPUs alone; an index that is not there is left out."""
+        chosen = [index for index in indices if index < len(self.gpus)]
+        return replace(
+            self,
+            gpus=tuple(self.gpus[a] for a in chosen),
+            links=tuple(tuple(self.links[a][b] for b in chosen) for a in chosen),
+        )
 
     def capability(self, ranks: int) -> tuple[int, int] | None:
         """The capability that the first `ranks` GPUs share; None if they differ or are not there.

@@ -15,9 +15,10 @@ from .choices import Choice
 from .facts import Facts
 from .library import Row, row
 from .measured import Measured
-from .refusals import PCIE_IPC, Refusal, unmet
+from .names import MAX_NUMEL, PCIE_IPC
+from .refusals import Refusal, unmet
 from .settings import Settings
-from .variables import MAX_NUMEL, Variable, of_sglang, of_user
+from .variables import Variable, of_sglang, of_user
 
 YOU, SGLANG, PLAN, MEASURED = "you", "sglang", "plan", "measured"
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from .facts import Facts
 from .measured import Measured
+from .names import PCIE_IPC
 from .settings import Settings
 
 FUSION = "--flashinfer-allreduce-fusion-backend"
-PCIE_IPC = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
 IPC_RANKS = (2, 4, 8)
 # As upstream's environment reader takes them for true.
 TRUE = ("1", "true", "yes", "y")

@@ -5,27 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .refusals import PCIE_IPC
+from .names import CONNECTIONS, is_ours
 from .settings import Settings
-
-MAX_NUMEL = "SGLANG_PCIE_IPC_MAX_NUMEL"
-CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
-V2 = "SGLANG_OPT_USE_CUSTOM_ALL_REDUCE_V2"
-# Of the user's environment these are shown; every NCCL_ variable is.
-OTHERS = (
-    CONNECTIONS,
-    "CUDA_VISIBLE_DEVICES",
-    PCIE_IPC,
-    MAX_NUMEL,
-    V2,
-    "SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB",
-    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PULL_SIZE_KB",
-    "SGLANG_FORCE_CUSTOM_ALL_REDUCE_V2_PUSH_SIZE_KB",
-    "SGLANG_DETERMINISTIC_NCCL_NCHANNELS",
-    "SGLANG_NCCL_SO_PATH",
-    "SGLANG_SKIP_P2P_CHECK",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-)
 
 
 @dataclass(frozen=True)
@@ -37,10 +18,6 @@ class Variable:
     by: str
     why: str
     source: str = ""
-
-
-def is_ours(name: str) -> bool:
-    return name.startswith("NCCL_") or name in OTHERS
 
 
 def of_user(environment: Mapping[str, str]) -> Iterable[Variable]:
