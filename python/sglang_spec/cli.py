@@ -92,6 +92,59 @@ def models(argv: tuple[str, ...]) -> None:
     sys.exit(models_main(list(argv)))
 
 
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def contract(argv: tuple[str, ...]) -> None:
+    """Check that a draft fits its target (`sglang-spec contract --help`)."""
+    from .contract.command import contract as command
+
+    command.main(list(argv), prog_name="sglang-spec contract")
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def capture(argv: tuple[str, ...]) -> None:
+    """Dump and compare what the target hands to the draft (`sglang-spec capture --help`)."""
+    from .capture.command import capture as command
+
+    process.die_with_parent(signal.SIGTERM)
+    _exit_on_sigterm()
+    command.main(list(argv), prog_name="sglang-spec capture")
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def doctor(argv: tuple[str, ...]) -> None:
+    """Say which SGLang this is and what it would do here (`sglang-spec doctor --help`)."""
+    from .doctor.command import doctor as command
+
+    command.main(list(argv), prog_name="sglang-spec doctor")
+
+
+@main.command(
+    "comm-bench",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def comm_bench(argv: tuple[str, ...]) -> None:
+    """Measure all-reduce at decode sizes, write a plan (`sglang-spec comm-bench --help`)."""
+    from .comm.command import comm_bench as command
+
+    process.die_with_parent(signal.SIGTERM)
+    _exit_on_sigterm()
+    command.main(list(argv), prog_name="sglang-spec comm-bench")
+
+
 def _exit_on_sigterm() -> None:
     """SIGTERM unwinds like Ctrl-C, so that context managers stop the servers they started."""
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import time
 from pathlib import Path
 
 import httpx
+import pytest
+from kit.faulty_server import FaultyServer
 from kit.servers import LOGS, ServerPool, spawner
 from sglang_spec import host, process
 from sglang_spec.models import Pair
@@ -57,3 +61,45 @@ def test_the_plan_is_in_the_log_and_in_server_info(servers: ServerPool, tiny: Pa
     assert in_use["variables"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
     assert in_use["ranks"] == 2 and in_use["custom_all_reduce"] is None
     assert info["disable_custom_all_reduce"] is True
+
+
+def test_ranks_that_accept_differently_end_within_the_rate(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    """One rank accepts a draft less from a step on; compared every 8 steps, named exactly."""
+    every, cycles = 8, 20
+    arguments = ["--tp-size", "2", "--sleep-on-idle", "--skip-speculative-self-test"]
+    launch = Launch(
+        tiny.target,
+        Speculation(tiny.draft, 3, 1, 4),
+        "bfloat16",
+        [*arguments, "--speculative-rank-check", str(every)],
+    )
+    prompt = [0, *range(70, 110)]
+    with FaultyServer(servers, launch, tmp_path / "fault", "rank-check") as faulty:
+        whole = faulty.client.generate(prompt, 1 + cycles * 4, ignore_eos=True)
+        assert whole.correct_drafts == (0, 0, 0, cycles)
+        time.sleep(1.5)  # the last comparison, which is not waited for by a request
+        assert faulty.server.returncode is None
+        faulty.plant("accept 1")
+        began = time.monotonic()
+        with pytest.raises(httpx.RemoteProtocolError):  # a hang would be a timeout
+            faulty.client.generate(prompt, 400, ignore_eos=True)
+        deadline = time.monotonic() + 30
+        while faulty.server.returncode is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert faulty.server.returncode not in (None, 0)
+        assert time.monotonic() - began < 30
+        log = faulty.server.log.read_text(errors="replace")
+    named = re.search(
+        r"ranks disagree: rank 0: verify step (\d+): accept lengths \[4\], tokens .*; "
+        r"rank 1: verify step (\d+): accept lengths \[3\], tokens .* "
+        r"\(found at verify step (\d+)\)",
+        log,
+    )
+    assert named is not None
+    first, second, found = map(int, named.groups())
+    assert first == second > cycles
+    assert found - first <= 2 * every
+    final = [line for line in log.splitlines() if "failed in stage" in line]
+    assert final and "ranks disagree: rank 0: verify step" in final[-1]

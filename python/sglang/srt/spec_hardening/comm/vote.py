@@ -105,7 +105,7 @@ def may_begin(group: dist.ProcessGroup, device: Any, name: str) -> bool:
 
 def _ballot(ranks: Sequence[int], rank: int, name: str, reason: str) -> dict[int, str]:
     """Who is against, and why: global rank -> reason, in order of ranks."""
-    electorate = f"spec_hardening/{'-'.join(map(str, ranks))}/{name}"
+    electorate = f"all_or_none/{'-'.join(map(str, ranks))}/{name}"
     _rounds[electorate] += 1
     prefix = f"{electorate}/{_rounds[electorate]}"
     store = dist.distributed_c10d._get_default_store()

@@ -1,0 +1,77 @@
+"""The whole benchmark over gloo on the CPU: processes, rounds, results, plan and picture."""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sglang_spec.comm import bench
+from sglang_spec.comm.command import comm_bench
+from sglang_spec.comm.team import Team, TeamError
+
+from .conftest import MACHINES
+
+
+def test_it_runs_from_ranks_to_picture(tmp_path: Path, comm: Any) -> None:
+    files = {name: tmp_path / name for name in ("comm.json", "plan.json", "comm.png")}
+    arguments = ["--device", "cpu", "--rounds", "2", "--sizes", "4096,65536"]
+    arguments += ["--only", "plain,nccl-ll", "--set-up", "as-is", "--start-limit", "400"]
+    arguments += ["--output", str(files["comm.json"]), "--plan", str(files["plan.json"])]
+    result = CliRunner().invoke(comm_bench, [*arguments, "--picture", str(files["comm.png"])])
+    assert result.exit_code == 0, result.output
+    content = json.loads(files["comm.json"].read_text())
+    assert set(content) == {"provenance", "facts", "setups", "decode_ratio"}
+    assert set(content["decode_ratio"]) == {"as-is"}
+    assert content["provenance"]["sglang"] == "0.5.23" and content["provenance"]["ranks"] == 2
+    for setup in content["setups"].values():
+        assert setup["failed"] == {} and setup["plain"] == "gloo"
+        for size in ("4096", "65536"):
+            cells = setup["microseconds"][size]
+            assert set(cells) == {"plain", "nccl-ll"}
+            for cell in cells.values():
+                assert 0 < cell["low"] <= cell["median"] <= cell["high"] and cell["rounds"] == 2
+    facts = comm.Facts.from_dict(content["facts"])
+    assert comm.Measured.load(files["plan.json"]).misfit(facts, 2) == ""
+    pytest.importorskip("matplotlib")
+    assert files["comm.png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_rank_that_cannot_start_is_named(tmp_path: Path) -> None:
+    spec = {"world": 1, "device": "cpu", "sizes": "wrong"}
+    team = Team("plain", {}, spec, tmp_path / "team")
+    try:
+        with pytest.raises(TeamError, match=r"plain: rank 0 ended: .*KeyError"):
+            team.ready(time.monotonic() + 300)
+    finally:
+        team.end()
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_candidates_differ_and_the_plan_is_among_them(machine: Any, name: str) -> None:
+    for setup in ("as-is", "no-peers"):
+        found = bench.candidates(setup, machine(name), 2)
+        environments = [variables for one, variables in found.items() if one != "pcie_ipc"]
+        assert len({json.dumps(one, sort_keys=True) for one in environments}) == len(environments)
+        assert found["plain"] == {} and "pcie_ipc" in found
+    if name == "rtx-pro-6000-x4":
+        plan = bench.candidates("as-is", machine(name), 4)["nccl-plan"]
+        assert plan["NCCL_P2P_LEVEL"] == "SYS"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--sizes", "1000"], ["--sizes", "x"], ["--only", "nccl-ll"], ["--device", "cuda"]],
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    if (
+        arguments[0] == "--device"
+        and import_module("sglang_spec.hardening.comm.gather").gather().gpus
+    ):
+        pytest.skip("this host has a GPU")
+    result = CliRunner().invoke(comm_bench, arguments)
+    assert result.exit_code == 2, result.output
