@@ -139,6 +139,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_options(parser: argparse.ArgumentParser, timeout_s: float, name: str) -> None:
     parser.add_argument("slugs", nargs="*", metavar="SLUG", help="only these patches")
+    parser.add_argument(
+        "--due", action="store_true", help="only rows that are missing, stale or bad in --output"
+    )
     parser.add_argument("--python", default=sys.executable, help="interpreter that runs the tests")
     parser.add_argument(
         "--timeout", type=float, default=timeout_s, help="seconds for one run of a test"

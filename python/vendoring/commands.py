@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .errors import VendoringError
 from .layout import Layout
 
 
@@ -126,13 +127,20 @@ def run_mutation(layout: Layout, options: argparse.Namespace) -> Outcome:
     from dataclasses import asdict
 
     from .mutation import mutate
-    from .mutation_record import table_text, write_record
+    from .mutation_record import due, table_text, write_record
     from .series import read_series
 
     patches = read_series(layout)
+    slugs = options.slugs
+    if options.due:
+        slugs = [
+            slug for slug in due(patches, _record_folder(options)) if slug in slugs or not slugs
+        ]
+        if not slugs:
+            return Outcome([], "every row is of today's patches and good")
     mutants = []
     arguments = tuple(options.pytest_arg)
-    for one in mutate(layout, options.slugs, options.python, options.timeout, arguments):
+    for one in mutate(layout, slugs, options.python, options.timeout, arguments):
         mutants.append(one)
         if options.output:  # after each, so that what is done survives an interrupt
             write_record([one], patches, options.output)
@@ -144,12 +152,14 @@ def run_mutation(layout: Layout, options: argparse.Namespace) -> Outcome:
 def run_mails(layout: Layout, options: argparse.Namespace) -> Outcome:
     from dataclasses import asdict
 
-    from .mail_record import table_text, write_record
+    from .mail_record import read_record, table_text, write_record
     from .mail_trial import try_mails
 
+    kept = read_record(_record_folder(options)) if options.due else []
+    good = {row.slug: row.fingerprint for row in kept if row.verdict == "proven"}
     trials = []
-    text = ""
-    for one in try_mails(layout, options.slugs, options.python, options.timeout):
+    text = "every row is of today's mails and good"
+    for one in try_mails(layout, options.slugs, options.python, options.timeout, good):
         trials.append(one.trial)
         if options.output:  # after each, so that what is done survives an interrupt
             write_record([one.trial], one.mails, one.folder, options.output)
@@ -157,6 +167,13 @@ def run_mails(layout: Layout, options: argparse.Namespace) -> Outcome:
         text = table_text(trials, ran, one.folder)
     fine = all(trial.verdict == "proven" for trial in trials)
     return Outcome([asdict(trial) for trial in trials], text, fine)
+
+
+def _record_folder(options: argparse.Namespace) -> Path:
+    folder: Path | None = options.output
+    if folder is None:
+        raise VendoringError("--due needs the folder of the kept table", remedy="--output DIR")
+    return folder
 
 
 def run_check(layout: Layout, options: argparse.Namespace) -> Outcome:

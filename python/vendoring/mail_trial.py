@@ -6,16 +6,17 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .errors import VendoringError
 from .gitrepo import BASE_REF, GitRepo
 from .layout import Layout
 from .mail import Mail
-from .mail_record import Trial
+from .mail_record import Trial, fingerprint
 from .metadata import upstream_requirements
 from .pin import Pin, read_pin
 from .places import PREFIX
@@ -117,11 +118,15 @@ def outcome(status: int | None, text: str) -> Run:
 
 
 def try_mails(
-    layout: Layout, slugs: list[str], python: str = sys.executable, timeout_s: float = 600.0
+    layout: Layout,
+    slugs: list[str],
+    python: str = sys.executable,
+    timeout_s: float = 600.0,
+    good: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Tried]:
     """Tries each mail, or those of the patches named, with interpreter `python`.
 
-    `timeout_s` is for one test file, in seconds.
+    `timeout_s` is for one test file, in seconds; a mail whose fingerprint is in `good` is left out.
     """
     pin = read_pin(layout.pin)
     _, wheel = resolve_any(pin)
@@ -137,6 +142,10 @@ def try_mails(
         unknown = sorted(set(slugs) - {mail.slug for mail in chosen})
         if unknown:
             raise VendoringError("there is no mail of this name", value=", ".join(unknown))
+        known = {mail.slug: fingerprint(place / "mails" / mail.file) for mail in chosen}
+        chosen = [mail for mail in chosen if good.get(mail.slug) != known[mail.slug]]
+        if not chosen:
+            return
         clean = Clean.make(place / "clean", pin, wheel)
         whole = Clean.make(place / "whole", pin, wheel)
         for mail in last_first(stacked):

@@ -73,6 +73,12 @@ def read_record(folder: Path) -> list[Mutant]:
     return read_rows(folder / "mutation.json", "mutants", Mutant)
 
 
+def due(patches: tuple[Patch, ...], folder: Path) -> list[str]:
+    """Patches with no row in `folder`, a stale one, or one that is not as it should be."""
+    good = {row.slug: row.fingerprint for row in read_record(folder) if row.verdict == "killed"}
+    return [patch.slug for patch in patches if good.get(patch.slug) != fingerprint(patch)]
+
+
 def write_record(new: list[Mutant], patches: tuple[Patch, ...], folder: Path) -> list[Mutant]:
     """Puts `new` in place of the rows of those patches, drops rows of patches that are gone, and
     gives all rows in the order of the series.

@@ -104,6 +104,8 @@ def test_a_row_gets_stale_with_its_mail_and_other_rows_stay(patched: Project) ->
     tried(patched, "more-steps", "--output", str(folder))
     text = (folder / "mails.md").read_text()
     assert "| proven, stale |" in text and text.count("| proven |") == 1
+    assert set(tried(patched, "--due", "--output", str(folder))) == {"widen"}
+    assert tried(patched, "--due", "--output", str(folder)) == {}
     assert [row["slug"] for row in json.loads((folder / "mails.json").read_text())["mails"]] == [
         "widen",
         "more-steps",

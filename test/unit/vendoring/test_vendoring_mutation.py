@@ -94,6 +94,9 @@ def test_mutation_row_gets_stale_with_its_patch_but_not_when_a_neighbour_moves_i
     patched.fine("export")
     mutation(patched, "widen", "--output", str(folder))
     assert "| survived, stale |" in (folder / "mutation.md").read_text()
+    _, found = mutation(patched, "--due", "--output", str(folder))
+    assert set(found) == {"top", "more-steps"}, "never run, and stale"
+    assert patched.command("mutation", "--due").returncode == 1, "due by which table?"
 
 
 def test_mutation_keeps_no_path_of_this_machine(patched: Project) -> None:
