@@ -14,11 +14,12 @@ from . import process
 # Name of each sub-command that has a package of its own: where it is.
 ELSEWHERE = {
     "capture": "capture.command",
+    "comm-bench": "comm.command",
     "contract": "contract.command",
     "doctor": "doctor.command",
     "smoke": "smoke.command",
 }
-STARTS_SERVERS = ("demo", "serve", "capture")
+STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench")
 
 
 class Commands(click.Group):
@@ -31,7 +32,7 @@ class Commands(click.Group):
         if cmd_name not in ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         module = import_module(f".{ELSEWHERE[cmd_name]}", __package__)
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
 
@@ -90,59 +91,6 @@ def models(argv: tuple[str, ...]) -> None:
     from .models.cli import main as models_main
 
     sys.exit(models_main(list(argv)))
-
-
-@main.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def contract(argv: tuple[str, ...]) -> None:
-    """Check that a draft fits its target (`sglang-spec contract --help`)."""
-    from .contract.command import contract as command
-
-    command.main(list(argv), prog_name="sglang-spec contract")
-
-
-@main.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def capture(argv: tuple[str, ...]) -> None:
-    """Dump and compare what the target hands to the draft (`sglang-spec capture --help`)."""
-    from .capture.command import capture as command
-
-    process.die_with_parent(signal.SIGTERM)
-    _exit_on_sigterm()
-    command.main(list(argv), prog_name="sglang-spec capture")
-
-
-@main.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def doctor(argv: tuple[str, ...]) -> None:
-    """Say which SGLang this is and what it would do here (`sglang-spec doctor --help`)."""
-    from .doctor.command import doctor as command
-
-    command.main(list(argv), prog_name="sglang-spec doctor")
-
-
-@main.command(
-    "comm-bench",
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def comm_bench(argv: tuple[str, ...]) -> None:
-    """Measure all-reduce at decode sizes, write a plan (`sglang-spec comm-bench --help`)."""
-    from .comm.command import comm_bench as command
-
-    process.die_with_parent(signal.SIGTERM)
-    _exit_on_sigterm()
-    command.main(list(argv), prog_name="sglang-spec comm-bench")
 
 
 def _exit_on_sigterm() -> None:

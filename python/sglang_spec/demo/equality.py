@@ -29,7 +29,7 @@ class Difference:
     `base_gap` is how far the plain decode has its own token above the other one, `spec_gap` the
     same in the verify of the speculating server, both in units of log-probability, which are those
     of the logits. `step` is the smallest distance of neighbouring bfloat16 logits among the
-    likeliest; where these lie on both sides of a power of two, the grid at the top is twice as wide.
+    likeliest; where these straddle a power of two, the grid at the top is twice as wide.
     """
 
     prompt: int
