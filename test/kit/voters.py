@@ -93,6 +93,7 @@ def build_group(rank: int, gpus: int, fault: str) -> dict[str, Any]:
                 raise RuntimeError("planted before the first collective")
             made = chosen(group=group, device=device)
             if fault == "end" and rank == 1:
+                made.disabled = True  # as one that was not finished: closing it meets nobody
                 raise RuntimeError("planted at the end")
             if fault == "off":
                 made.disabled = True

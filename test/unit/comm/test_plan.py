@@ -140,6 +140,7 @@ def test_fusion_is_refused_on_sm120(comm: Any, machine: Any, backend: str) -> No
         ("b200-x8", {"fusion_backend": "trtllm", "nnodes": 2, "tp_size": 16}, True),
         ("b200-x8", {"fusion_backend": "auto", "nnodes": 2, "tp_size": 16}, False),
         (TWO_SOCKETS, {"fusion_backend": "auto", "enforce_disable_fusion": True}, False),
+        (TWO_SOCKETS, {"fusion_backend": "auto", "nnodes": 2, "tp_size": 16}, True),
         ("none", {"fusion_backend": "auto"}, False),
     ],
 )

@@ -154,12 +154,14 @@ class Facts:
         return found.pop() if len(found) == 1 and len(self.gpus) >= ranks else None
 
     def pairs(self, ranks: int) -> list[str]:
-        """The link of every pair among the first `ranks` GPUs."""
-        return [self.links[a][b] for a in range(ranks) for b in range(a)]
+        """The link of every pair among the first `ranks` GPUs, of all if there are fewer."""
+        known = min(ranks, len(self.gpus))
+        return [self.links[a][b] for a in range(known) for b in range(a)]
 
     def full_nvlink(self, ranks: int) -> bool:
         """Whether NVLink joins every pair of the first `ranks` GPUs."""
-        return ranks > 1 and all(link == "NV" for link in self.pairs(ranks))
+        pairs = self.pairs(ranks)
+        return bool(pairs) and all(link == "NV" for link in pairs)
 
     def fabric(self, ranks: int) -> str:
         """The way between the first `ranks` GPUs in words: what a person would say of the box."""

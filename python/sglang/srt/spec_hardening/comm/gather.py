@@ -75,6 +75,10 @@ def _of_gpus() -> dict[str, Any]:
             "links": tuple(tuple(_link(pynvml, a, b) for b in handles) for a in handles),
             "versions": versions,
         }
+    except pynvml.NVMLError as error:
+        # MIG slices and integrated GPUs do not answer everything. No facts are better than some.
+        logger.warning("NVML does not tell all of these GPUs: %s", error)
+        return {}
     finally:
         pynvml.nvmlShutdown()
 
@@ -99,11 +103,14 @@ def _visible(pynvml: Any) -> list[Any]:
 
 def _gpu(pynvml: Any, handle: Any) -> Gpu:
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total // (1024 * 1024)
+    try:
+        memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // (1024 * 1024)
+    except pynvml.NVMLError:
+        memory = None  # shared with the host
     return Gpu(
         name=str(pynvml.nvmlDeviceGetName(handle)),
         capability=(int(major), int(minor)),
-        memory_mib=int(memory),
+        memory_mib=memory,
         numa=_numa(pynvml.nvmlDeviceGetPciInfo(handle).busId),
     )
 

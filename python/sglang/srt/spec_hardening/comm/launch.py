@@ -55,6 +55,9 @@ def prepare(server_args: Any) -> Plan | None:
     wanted = cfg.speculative_comm_plan
     measured = Measured.load(wanted) if wanted not in (None, "auto") else None
     facts = _facts(cfg, settings, replay, test_peers=wanted == "auto")
+    if not facts.gpus and wanted is None and replay is None:
+        logger.info("Communication: NVML tells nothing of these GPUs, so no plan is shown")
+        return None
     environment = users(settings)
     plan = decide(facts, settings, environment, apply=wanted == "auto", measured=measured)
     for line in table.lines(plan):
