@@ -8,8 +8,9 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PORT ?= 30000
 PYTEST_ARGS ?=
+FAULT_SECONDS ?= inf
 
-.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full mutation mails wheel pack lint format clean
+.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full faults mutation mails wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -41,6 +42,10 @@ test-unit: venv  ## only what needs no server
 test-full: venv  ## test-spec and every test that is too slow for it
 	@mkdir -p build
 	@$(PY) -m pytest --full --junit-xml=build/junit-full.xml $(PYTEST_ARGS) test
+
+faults: venv  ## run every fault that has no stored result yet, write docs/faults.md (FAULT_SECONDS=600: a piece)
+	@cd test && ../$(PY) -m kit.fault_matrix --results results/faults.jsonl --seconds $(FAULT_SECONDS)
+	@cd test && ../$(PY) -m kit.fault_table --results results/faults.jsonl --write ../docs/faults.md
 
 mutation: venv  ## leave out each patch alone and see its test fail; table in patches/mutation.md
 	@cd python && ../$(PY) -m vendoring mutation --pytest-arg=--full --output ../patches

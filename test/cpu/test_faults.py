@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations, product
 
 import pytest
 from kit import fault_matrix
+from kit.broken_server import run_broken
 from kit.fault_run import Outcome, Plan, run_engine
 from kit.servers import ServerPool
 from sglang.srt.spec_hardening import stages
@@ -28,6 +30,7 @@ def test_engine_caller_gets_an_exception(servers: ServerPool, tiny: Pair, thread
     outcome = run_engine(servers.zygote, tiny, plan, thread=thread)
     assert outcome.code == 0 and outcome.events[-1]["event"] == "alive", outcome
     assert [event["event"] for event in outcome.events] == ["ready", "raised", "alive"]
+    assert outcome.events[0]["self_test"]["state"] == "proven"
     assert (
         "rank TP0" in _raised(outcome) and "stage serving (verify): SystemExit: 0" in outcome.line
     )
@@ -42,6 +45,20 @@ def test_a_sigquit_handler_of_the_callers_own_is_called_and_does_not_hide_the_de
     assert [event["event"] for event in outcome.events] == ["handler", "raised", "alive"]
     assert "stage draft_model" in _raised(outcome)
     assert outcome.code == 0 and not outcome.left
+
+
+@pytest.mark.parametrize(
+    ("how", "stage", "says"),
+    [("memory", "draft_pool", "(?i)allocate memory"), ("crash", "lm_head", "SIGSEGV")],
+)
+def test_a_real_failure_is_named_like_an_injected_one(
+    servers: ServerPool, tiny: Pair, how: str, stage: str, says: str
+) -> None:
+    """The allocator refuses; native code reads where nothing is."""
+    outcome = run_broken(servers.zygote, tiny, f"{how} {stage}")
+    assert outcome.code == 1 and not outcome.greens and not outcome.left, outcome
+    assert "rank TP0" in outcome.line and f"stage {stage}" in outcome.line, outcome
+    assert re.search(says, outcome.line), outcome
 
 
 def test_the_pairwise_rows_cover_every_pair_and_stage() -> None:

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 
+import grpc
 import httpx
 import pytest
 from kit.fault_run import PROBES
 from kit.servers import ServerPool
+from sglang_spec import process
 from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Server, Speculation
@@ -92,9 +94,18 @@ def hanging(servers: ServerPool, launch: Launch) -> Iterator[Server]:
         "SGLANG_SPEC_FAULT": "serving_verify:hang",
     }
     arguments = (*launch.arguments, "--speculative-verify-timeout", "2")
+    arguments += ("--grpc-port", str(process.free_port()))
     own = Launch(launch.model, launch.speculation, "bfloat16", arguments, environment)
     with servers.start(own, "hang") as server:
         yield server.wait_ready()
+
+
+def _grpc_says_healthy(server: Server) -> bool:
+    """The native gRPC server's answer: a message with one boolean field."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.launch.arguments[-1]}") as channel:
+        ask = channel.unary_unary("/sglang.runtime.v1.SglangService/HealthCheck")
+        reply: bytes = ask(b"", timeout=10, wait_for_ready=True)
+    return reply == b"\x08\x01"
 
 
 def test_a_verify_that_hangs_turns_every_probe_red(hanging: Server) -> None:
@@ -108,13 +119,16 @@ def test_a_verify_that_hangs_turns_every_probe_red(hanging: Server) -> None:
         except httpx.TimeoutException:
             return
 
+    assert _grpc_says_healthy(hanging)
     asker = threading.Thread(target=ask)
     asker.start()
     begun = time.monotonic()
-    while httpx.get(f"{hanging.url}/health", timeout=30).status_code == 200:
+    while _grpc_says_healthy(hanging):  # first, so that no other probe has told it
         assert time.monotonic() - begun < 15
         time.sleep(0.1)
     for _ in range(5):
+        assert httpx.get(f"{hanging.url}/ping", timeout=30).status_code == 503
+        assert not _grpc_says_healthy(hanging)
         for path in PROBES:
             reply = httpx.get(hanging.url + path, timeout=30)
             assert reply.status_code == 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,26 @@ def test_it_uses_the_grammar_where_the_vocabulary_has_one(
     assert "grammar" in test["modes"], test
     assert test["accept_length"] > 1.3
     print(f"self-test of the embedded pair: {test['seconds']:.1f} s")
+
+
+def test_it_runs_every_state_of_adaptive_speculation_and_the_switch(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    """The server starts with three draft steps; two and none would first be run under load."""
+    config = tmp_path / "adaptive.json"
+    config.write_text(
+        json.dumps({"1": {"candidate_steps": [2, STEPS]}, "8": {"candidate_steps": [0]}})
+    )
+    flags = ("--speculative-adaptive", "--speculative-adaptive-config", str(config))
+    with servers.start(_launch(tiny, *flags)) as server:
+        server.wait_ready()
+        client = Client(server.url)
+        found = _info(client)["speculative_self_test"]
+        answer = client.generate([0, *range(70, 110)], 17, ignore_eos=True)
+        client.close()
+    wanted = {"0 draft steps", "2 draft steps", "3 draft steps", "switch of draft steps"}
+    assert found["state"] == "proven" and wanted <= set(found["modes"]), found
+    assert answer.correct_drafts == (0, 0, 0, 4)  # the policy is where it was
 
 
 def _metric(text: str, name: str) -> float:
@@ -124,7 +145,8 @@ def test_a_draft_that_accepts_nothing_is_refused_by_the_floor(
     assert "rank TP0" in line and "stage self_test" in line
     measured = re.search(r"accept length (\d\.\d+) over (\d+) verify cycles", line)
     assert measured is not None and 1.0 <= float(measured[1]) < 1.5, line
-    assert "eagle_aux_hidden_state_layer_ids" in line and "1.5" in line
+    assert "--speculative-min-accept-length 1.5" in line and "contract" in line
+    assert "captured layers" in line and "eagle_aux_hidden_state_layer_ids" in line
 
 
 def test_forced_acceptance_is_unproven_not_failed(servers: ServerPool, tiny: Pair) -> None:

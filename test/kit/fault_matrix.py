@@ -1,17 +1,17 @@
 """Which faults are tried: stage x kind x front end x tensor-parallel size, and what must follow.
 
 `pairwise` is small: each pair of phase, kind, front end and size occurs, and every stage at least
-once. `whole` is everything. Run as a program it writes the table of docs/faults.md:
+once. `whole` is everything. Run as a program it runs what is not in the results yet, in pieces if
+told to; `fault_table` makes docs/faults.md of them:
 
-    python -m kit.fault_matrix --results build/faults.jsonl [--whole] --write docs/faults.md
+    python -m kit.fault_matrix --results test/results/faults.jsonl [--seconds 600]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from sglang_spec.models import Pair, tiny_pair
 from sglang_spec.models.tiny.plan import TINY_HALF
 
 from .fault_run import Outcome, Plan, run_engine, run_server
+from .fault_table import FRONTS, SIZES, Cell, Record, append, code_hash, read
 from .preloaded import Zygote
 
 PHASES = {
@@ -37,8 +38,6 @@ PHASES = {
     "cycle": ("verify", "draft", "draft_extend", "prefill"),
     "serving": ("serving_verify", "serving_draft_extend", "serving_draft"),
 }
-FRONTS = ("server", "engine")
-SIZES = (1, 2)
 VERIFY_BOUND = ("--speculative-verify-timeout", "2")
 # What ends a rank that hangs where nobody asks for its health: an Engine's.
 WATCHDOG = ("--watchdog-timeout", "6")
@@ -56,6 +55,10 @@ class Row:
     @property
     def id(self) -> str:
         return f"{self.stage}-{self.kind}-{self.front}-tp{self.tp}"
+
+    @property
+    def cell(self) -> Cell:
+        return self.stage, self.kind, self.front, self.tp
 
     @property
     def serving(self) -> bool:
@@ -83,11 +86,18 @@ def pairwise() -> list[Row]:
             rows.append(Row(phase[k % len(phase)], kind, FRONTS[(p + k) % 2], tp, tp - 1))
     left = {stage for phase in PHASES.values() for stage in phase} - {row.stage for row in rows}
     rows += [Row(stage, "raise", "server", 1) for stage in sorted(left)]
-    return [*rows, *(Row(stage, kind, "server", 1) for stage, kind in SOME_TENSORS)]
+    return [*rows, *(Row(stage, kind, "server", 1) for stage, kind in SOME_MORE)]
 
 
-# A damaged tensor that a guard has to find: nothing throws by itself at once.
-SOME_TENSORS = (("draft_model", "nan"), ("token_map", "shape"), ("draft_extend", "nan"))
+# A damaged tensor that a guard has to find: nothing throws by itself at once. And a verify that is
+# broken behind a server that skips its warm-up.
+SOME_MORE = (
+    ("draft_model", "nan"),
+    ("token_map", "shape"),
+    ("draft_extend", "nan"),
+    ("prefill", "nan"),
+    ("verify", "raise"),
+)
 
 
 def whole() -> list[Row]:
@@ -144,20 +154,6 @@ def _names(row: Row, line: str) -> bool:
     return f"({name})" in line if part else f"stage {name}" in line
 
 
-@dataclass(frozen=True)
-class Record:
-    """One line of the results file."""
-
-    stage: str
-    kind: str
-    front: str
-    tp: int
-    seconds: float
-    ended: str
-    line: str
-    wrong: tuple[str, ...]
-
-
 def record(row: Row, outcome: Outcome) -> Record:
     if row.front == "engine":
         ended = "EngineDeadError" if outcome.line else "?"
@@ -167,73 +163,37 @@ def record(row: Row, outcome: Outcome) -> Record:
         ended = f"exit code {outcome.code}"
     line = outcome.reds[-1] if ended == "health 503" else outcome.line
     wrong = tuple(faults_of(row, outcome))
-    return Record(row.stage, row.kind, row.front, row.tp, outcome.seconds, ended, line, wrong)
+    seconds, day = round(outcome.seconds, 2), date.today().isoformat()
+    return Record(*row.cell, seconds, ended, line[:400], wrong, day, code_hash())
 
 
-def read(path: Path) -> Iterator[Record]:
-    if path.exists():
-        for line in path.read_text().splitlines():
-            fields = json.loads(line)
-            yield Record(**{**fields, "wrong": tuple(fields["wrong"])})
-
-
-def table(records: list[Record], day: str) -> str:
-    """docs/faults.md."""
-    bad = [one for one in records if one.wrong]
-    stage_count = len({one.stage for one in records})
-    head = f"""# Faults and what becomes of them
-
-Written by `python -m kit.fault_matrix` (in `test/`) on {day}: {len(records)} runs of real
-servers and Engines with the tiny pair on the CPU, {stage_count} stages, {len(bad)} runs that did
-not end as they must. A fault is set by `SGLANG_SPEC_FAULT=stage:kind:rank`; `serving_` stages fail
-after the server was called ready, on the first request that decodes. "Ends" is what the caller
-sees: a server's exit code, a 503 with the reason, or the exception of an Engine, whose process goes
-on. Seconds are wall time from the launch.
-
-No run left a process, a port or shared memory, and no probe was green before a fault of
-construction or of the self-test, except where the table says WRONG.
-
-| stage | kind | front end | TP | ends | seconds | last line |
-|---|---|---|---|---|---|---|
-"""
-    rows = [
-        f"| {one.stage} | {one.kind} | {one.front} | {one.tp} | {one.ended} | {one.seconds:.0f} "
-        f"| {_cell(one)} |"
-        for one in records
-    ]
-    return head + "\n".join(rows) + "\n"
-
-
-def _cell(one: Record) -> str:
-    text = "; ".join((*(f"WRONG: {wrong}" for wrong in one.wrong), one.line))
-    text = text.partition("EngineDeadError: ")[2] or text
-    return text.partition("; full traceback")[0].replace("|", "\\|")[:220]
+def _todo(records: list[Record], code: str | None) -> list[Row]:
+    """What was not run or went wrong, then what was not run with `code`."""
+    done = {one.cell: one for one in records if not one.wrong}
+    rows = [row for row in whole() if row.cell not in done]
+    if code is not None:
+        rows += [row for row in whole() if row.cell in done and done[row.cell].code != code]
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--results", type=Path, required=True, help="one JSON object a run; resumed"
-    )
-    parser.add_argument("--whole", action="store_true")
-    parser.add_argument("--tp", type=int, help="only this size")
-    parser.add_argument("--write", type=Path, help="the table, from all results")
+    parser.add_argument("--results", type=Path, required=True, help="one JSON object a run")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run later")
+    parser.add_argument("--renew", action="store_true", help="also what was run with other code")
     given = parser.parse_args()
-    rows = [row for row in (whole() if given.whole else pairwise()) if given.tp in (None, row.tp)]
-    done = {(one.stage, one.kind, one.front, one.tp) for one in read(given.results)}
-    todo = [row for row in rows if (row.stage, row.kind, row.front, row.tp) not in done]
-    given.results.parent.mkdir(parents=True, exist_ok=True)
+    todo = _todo(read(given.results), code_hash() if given.renew else None)
+    until = time.monotonic() + given.seconds
     zygote, pair = Zygote(), tiny_pair()
     try:
         for row in todo:
+            if time.monotonic() > until:
+                break
             found = record(row, run(row, zygote, pair))
-            with given.results.open("a") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
+            append(given.results, found)
             print(row.id, found.ended, f"{found.seconds:.0f} s", *found.wrong, flush=True)
     finally:
         zygote.close()
-    if given.write is not None:
-        given.write.write_text(table(list(read(given.results)), date.today().isoformat()))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Plan:
     def full_environment(self) -> dict[str, str]:
         own = {
             "SGLANG_TEST_MODE": "1",
-            "SGLANG_SPEC_FAULT": self.fault,
+            **({"SGLANG_SPEC_FAULT": self.fault} if self.fault else {}),
             "SGLANG_SPEC_STAGE_TIMEOUT": "25",
             **({"SGLANG_CPU_OMP_THREADS_BIND": "0|1"} if self.tp > 1 else {}),
         }
@@ -74,8 +75,15 @@ def _log(kind: str, plan: Plan) -> Path:
     return LOGS / f"fault-{os.getpid()}-{_count}-{kind}-tp{plan.tp}-{name}.log"
 
 
-def run_server(zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120.0) -> Outcome:
-    """Start it, probe it all the while, and once it is up ask it to decode."""
+def run_server(
+    zygote: Zygote | None,
+    pair: Pair,
+    plan: Plan,
+    limit: float = 120.0,
+    start: Callable[[Launch, Path], Server] | None = None,
+) -> Outcome:
+    """Start it, probe it all the while, and once it is up ask it to decode. `start` is given where
+    another program is to be started in the server's place."""
     launch = Launch(
         pair.target,
         Speculation(pair.draft),
@@ -84,7 +92,7 @@ def run_server(zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120
     )
     before = _litter()
     log = _log("http", plan)
-    server = Server(launch, log, spawn=spawner(zygote))
+    server = start(launch, log) if start else Server(launch, log, spawn=spawner(zygote))
     begun = time.monotonic()
     greens: list[str] = []
     reds: list[str] = []
@@ -111,7 +119,7 @@ def run_server(zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120
 
 
 def run_engine(
-    zygote: Zygote, pair: Pair, plan: Plan, limit: float = 120.0, **options: Any
+    zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120.0, **options: Any
 ) -> Outcome:
     """The same for a program that makes an Engine; `options` are those of `engine_program`."""
     flags = cpu_arguments() if host.device() == "cpu" else []
@@ -131,7 +139,11 @@ def run_engine(
     log = _log("engine", plan)
     begun = time.monotonic()
     environment = {**host.engine_environment(1), **plan.full_environment()}
-    child = zygote.start(PROGRAM, [json.dumps(request)], log, environment)
+    child: process.Child
+    if zygote is None:
+        child = process.spawn([sys.executable, PROGRAM, json.dumps(request)], log, environment)
+    else:
+        child = zygote.start(PROGRAM, [json.dumps(request)], log, environment)
     try:
         code: int | None = child.wait(limit)
     except subprocess.TimeoutExpired:

@@ -59,6 +59,12 @@ def test_every_attribute_that_is_read_or_set_is_declared(name: str, attribute: s
     )
 
 
+def test_every_declared_attribute_is_used() -> None:
+    """So that taking any one out of the tables fails above, by its name."""
+    declared = {(name, attribute) for name in CLASSES for attribute in invariants.BY_CLASS[name]}
+    assert declared == set(TOUCHED)
+
+
 DECLARED = [(name, attribute) for name in CLASSES for attribute in invariants.BY_CLASS[name]]
 
 

@@ -38,7 +38,8 @@ def test_it_is_refused_outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["nowhere", "verify:sometimes", "lm_head:nan", "verify:raise:first", "serving_lm_head"]
+    "text",
+    ["nowhere", "verify:sometimes", "lm_head:shape", "verify:raise:first", "serving_lm_head"],
 )
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=text.split(":")[0]):

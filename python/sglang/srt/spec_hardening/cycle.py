@@ -42,6 +42,11 @@ def completed() -> None:
         rank.pending_since = now if rank.launched > rank.completed else 0.0
 
 
+def damage_prefill(result: Any) -> None:
+    """Where a test wants the output of a prefill damaged: the states that the draft takes."""
+    faults.damage_fields("prefill", result.logits_output, "hidden_states")
+
+
 def damage_verify(result: Any) -> None:
     """Where a test wants the output of a verify damaged: accept lengths (shape), logits (nan)."""
     faults.damage_fields("verify", result, "accept_lens")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -33,6 +34,7 @@ _CONSEQUENCES = (
     "gloo",
 )
 CUSTOM_HANDLER_GRACE_S = 10.0
+NO_PROGRESS = "no progress"  # how the cause of a hang begins, also the scheduler's own watchdog's
 
 _board: record.Board | None = None
 
@@ -114,6 +116,8 @@ def verdict(processes: Sequence[BaseProcess] = ()) -> Verdict | None:
         rank = (spoken or failed)[0]
         where = f"full traceback: logged by pid {rank.pid}, above"
         cause, trace = rank.cause.decode("utf-8", "replace"), rank.traceback
+        if cause.startswith(NO_PROGRESS):
+            cause += _nor_of(rank, ranks)
         return _verdict(rank, cause, where, trace.decode("utf-8", "replace"))
     if silent:
         rank = silent[0]
@@ -127,13 +131,10 @@ def verdict(processes: Sequence[BaseProcess] = ()) -> Verdict | None:
     if late:
         rank = min(late, key=lambda rank: (rank.stage, rank.entered))
         limit = stages.limit_of(rank.stage_name)
-        # One hangs, the others wait for it in a collective: the stacks tell which is which.
-        waiting = [one for one in ranks if one.status == record.Status.BUILDING]
-        others = ", ".join(f"{one.name} in {one.place}" for one in waiting if one.pid != rank.pid)
         return _verdict(
             rank,
-            f"no progress for {limit:.0f} s (SGLANG_SPEC_STAGE_TIMEOUT sets the limit)"
-            + (f", nor of {others}" if others else ""),
+            f"{NO_PROGRESS} for {limit:.0f} s (SGLANG_SPEC_STAGE_TIMEOUT sets the limit)"
+            + _nor_of(rank, ranks),
             "the stacks of all: dumped above",
         )
     return None
@@ -154,13 +155,26 @@ def give_up(processes: Sequence[BaseProcess], found: Verdict | None = None) -> E
         time.sleep(0.02)
     if found is None:
         codes = [process.exitcode for process in processes]
-        error = EngineDeadError(f"a rank ended before it was ready (exit codes: {codes})")
+        error = EngineDeadError(f"a rank ended unasked (exit codes: {codes})")
     else:
-        if "no progress" in found.cause:
+        if NO_PROGRESS in found.cause:
             _dump_stacks()
         error = found.error()
     end_processes(processes)
     return error
+
+
+def wait_for_ranks(processes: Sequence[BaseProcess]) -> None:
+    """Block until all have left on request; end them all and raise as soon as one has not. For a
+    node without a front end, which has nobody else to look."""
+    waiting = list(processes)
+    while waiting:
+        wait([process.sentinel for process in waiting])
+        for process in [one for one in waiting if not one.is_alive()]:
+            process.join()
+            waiting.remove(process)
+            if not ended_in_order(process):
+                raise give_up(processes)
 
 
 def ended_in_order(process: BaseProcess) -> bool:
@@ -243,6 +257,14 @@ def end_server(processes: Sequence[BaseProcess]) -> None:
 
 def _verdict(rank: record.Rank, cause: str, where: str, traceback: str = "") -> Verdict:
     return Verdict(rank.name, rank.pid, rank.place, cause, where, traceback)
+
+
+def _nor_of(first: record.Rank, ranks: Sequence[record.Rank]) -> str:
+    """One rank hangs, the others wait for it in a collective: the stacks tell which is which."""
+    working = (record.Status.BUILDING, record.Status.READY)
+    others = [one for one in ranks if one.status in working and one.pid != first.pid]
+    names = ", ".join(f"{one.name} in {one.place}" for one in others)
+    return f", nor of {names}" if names else ""
 
 
 def _is_consequence(rank: record.Rank) -> bool:

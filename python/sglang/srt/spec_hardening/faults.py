@@ -124,8 +124,17 @@ def damage_fields(stage: str, holder: Any, *names: str) -> None:
 
 
 def damage_model(stage: str, worker: Any) -> None:
-    """Make the norms of the model of a TpModelWorker NaN if the stage asks for it."""
-    if stage in _armed and _armed[stage].kind == "nan":
+    """Damage the model of a TpModelWorker if the stage asks for it: its norms become NaN, or its
+    attention projections lose their last row."""
+    if stage in _armed:
+        part = {"nan": "norm", "shape": "qkv_proj"}.get(_armed[stage].kind)
         for name, weight in worker.model_runner.model.named_parameters():
-            if "norm" in name:
-                damage(stage, weight.data)
+            if part is not None and part in name:
+                weight.data = damage(stage, weight.data)
+
+
+def damage_head(draft_worker: Any) -> None:
+    """Damage what the draft's output goes through: its token map, its head."""
+    damage_fields("token_map", draft_worker, "hot_token_id")
+    head = getattr(draft_worker.draft_runner.model, "lm_head", None)
+    damage_fields("lm_head", head, "weight")

@@ -59,6 +59,7 @@ def pulse(board: record.Board, limit: float) -> Pulse:
     """The state of all ranks of a launch."""
     now = time.monotonic()
     trouble = None
+    out: list[record.Rank] = []
     last = 0.0
     for rank in board.ranks():
         last = max(last, rank.last_decode)
@@ -69,11 +70,20 @@ def pulse(board: record.Board, limit: float) -> Pulse:
         elif rank.status != record.Status.CLOSED and not record.alive(rank.pid):
             trouble = f"{rank.name} (pid {rank.pid}) is gone"
         elif since and now - since > limit:
-            trouble = trouble or (
-                f"{rank.name}: no verify has returned for {now - since:.0f} s "
-                f"(bound {limit:.0f} s), last seen in stage {rank.place}"
-            )
-    return Pulse(trouble, last)
+            out.append(rank)
+    return Pulse(trouble or _overdue(out, now, limit), last)
+
+
+def _overdue(out: list[record.Rank], now: float, limit: float) -> str | None:
+    """One rank hangs and the others wait for it in a collective, so all are named."""
+    if not out:
+        return None
+    first, *others = out
+    text = (
+        f"{first.name}: no verify has returned for {now - first.pending_since:.0f} s "
+        f"(bound {limit:.0f} s), last seen in stage {first.place}"
+    )
+    return text + "".join(f", {rank.name} in stage {rank.place}" for rank in others)
 
 
 def answer(manager: Any) -> Response | None:

@@ -36,14 +36,14 @@ class Stage:
 STAGES = (
     Stage("arguments", "process set-up and configuration of the rank"),
     Stage("parallel", "process groups and communicators"),
-    Stage("target_model", "target weights", 4 * _HOUR, ("nan",)),
+    Stage("target_model", "target weights", 4 * _HOUR, TENSOR_KINDS),
     Stage("draft_arguments", "arguments of the speculative worker"),
-    Stage("draft_model", "draft weights", 4 * _HOUR, ("nan",)),
+    Stage("draft_model", "draft weights", 4 * _HOUR, TENSOR_KINDS),
     Stage("draft_controller", "adaptive controller, streams, buffers"),
     Stage("target_pool", "KV pool of the target"),
     Stage("draft_pool", "KV pool of the draft"),
     Stage("token_map", "map from draft to target vocabulary", tensor_kinds=("shape",)),
-    Stage("lm_head", "embedding and head shared with the target"),
+    Stage("lm_head", "embedding and head shared with the target", tensor_kinds=("nan",)),
     Stage("target_attention", "attention backend of the target, layers to capture"),
     Stage("draft_attention", "attention backends of the draft"),
     Stage("target_graphs", "CUDA graphs of the target", 2 * _HOUR),
@@ -59,10 +59,10 @@ STAGES = (
 )
 
 CYCLE = (
-    Stage("prefill", "target prefill", tensor_kinds=("nan",)),
-    Stage("draft", "draft steps of a cycle", tensor_kinds=("shape", "nan")),
-    Stage("verify", "target verify of a cycle", tensor_kinds=("shape", "nan")),
-    Stage("draft_extend", "draft-extend of a cycle", tensor_kinds=("shape", "nan")),
+    Stage("prefill", "target prefill", tensor_kinds=TENSOR_KINDS),
+    Stage("draft", "draft steps of a cycle", tensor_kinds=TENSOR_KINDS),
+    Stage("verify", "target verify of a cycle", tensor_kinds=TENSOR_KINDS),
+    Stage("draft_extend", "draft-extend of a cycle", tensor_kinds=TENSOR_KINDS),
 )
 
 SERVING = Stage("serving", "the event loop")

@@ -11,6 +11,8 @@ from sglang.srt.runtime_context import get_schedule
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.spec_hardening.aux_capture import fingerprint_prompts
 
+from .states import candidates, threshold_of
+
 TEXTS = (
     "The capital city of France is Paris. The capital city of Italy is Rome. The capital city of",
     "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,",
@@ -36,10 +38,14 @@ class Case:
     # Held against the teacher: "argmax", "top_k", or "pattern" for the grammar.
     check: str = "argmax"
     expect_hit: bool = False
+    # Numbers of draft steps of the cycles in turn; none: as the server would choose.
+    steps: tuple[int, ...] = ()
+    # Cross the batch threshold every other batch.
+    crossing: bool = False
 
     @property
     def counts_acceptance(self) -> bool:
-        return self.check == "argmax"
+        return self.check == "argmax" and not self.steps and not self.crossing
 
 
 def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
@@ -56,6 +62,7 @@ def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
         found.append(Case(f"batch of {rows}", prompts[:rows]))
     sampling = {"temperature": 0.8, "top_k": TOP_K}
     found.append(Case("sampled", prompts[:rows], sampling, check="top_k"))
+    found += _states(scheduler, prompts)
     chunk = get_schedule().chunked_prefill_size
     limit = LONGEST_PREFILL.get(scheduler.device, LONGEST_PREFILL_ELSEWHERE)
     if chunk is not None and chunk > 0:
@@ -119,6 +126,18 @@ def _prompts(scheduler: Any) -> tuple[tuple[int, ...], ...]:
         )
         for row in range(len(TEXTS))
     )
+
+
+def _states(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> list[Case]:
+    """Each state that the server switches between, and the switch at every turn."""
+    steps = candidates(scheduler)
+    if threshold_of(scheduler) is not None:
+        return [Case("batch threshold", prompts[:2], crossing=True, new_tokens=32)]
+    if len(steps) < 2:
+        return []
+    found = [Case(f"{number} draft steps", prompts[:1], steps=(number,)) for number in steps]
+    around = (*steps, *reversed(steps))
+    return [*found, Case("switch of draft steps", prompts[:2], steps=around, new_tokens=32)]
 
 
 def _long(prompts: tuple[tuple[int, ...], ...], length: int) -> tuple[int, ...]:

@@ -9,14 +9,14 @@ from typing import Any
 from sglang.srt.runtime_context import get_spec
 from sglang.srt.spec_hardening.aux_capture import unproven_prompts
 
-from . import compare, plan, quiet, scope
+from . import compare, plan, quiet, scope, states
 from .drive import Driver
 from .result import Result, SelfTestError, State
 
 logger = logging.getLogger(__name__)
 
 CHECK = (
-    "check that draft and target belong together and that the captured layers are those the draft "
+    "check the contract between draft and target, and that the captured layers are those the draft "
     "was trained on (eagle_aux_hidden_state_layer_ids), for instance with the capture tool"
 )
 
@@ -73,7 +73,8 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
             plan.request(scheduler, f"self-test {case.name} {row}", prompt, sampling)
             for row, prompt in enumerate(case.prompts)
         ]
-        reqs = driver.run(requests)
+        with states.in_turn(scheduler, case.steps), states.crossing(scheduler, case.crossing):
+            reqs = driver.run(requests)
         if case.expect_hit and not all(req.cached_tokens for req in reqs):
             raise SelfTestError(f"mode {case.name}: the prefix was not found in the cache")
         if case.check == "pattern":

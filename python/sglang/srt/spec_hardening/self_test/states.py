@@ -1,0 +1,82 @@
+"""The states a server switches between by itself: each is decoded in, and so is the switch.
+
+A state that the policy does not choose at start was captured and never run: a fault of it shows at
+the first switch, under load. Two things switch: adaptive speculation the number of draft steps, the
+batch threshold whether a batch is drafted for at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _InTurn:
+    """A policy in place of the real one: these numbers of draft steps, one a cycle, repeated."""
+
+    def __init__(self, steps: tuple[int, ...]) -> None:
+        self._turns = itertools.cycle(steps)
+
+    def get_steps_for_batch(self, batch_size: int) -> int:
+        return next(self._turns)
+
+    def on_verify_complete(self, num_correct_drafts: list[int], batch_size: int) -> None:
+        return None
+
+
+class _OnAndOff:
+    """A decider in place of the batch threshold's: two batches without drafts, two with."""
+
+    reason = "the start-up self-test"
+
+    def __init__(self) -> None:
+        self._turns = itertools.cycle((False, False, True, True))
+
+    def decide(self, rows: int) -> bool:
+        return next(self._turns)
+
+
+def threshold_of(scheduler: Any) -> Any:
+    """The batch threshold of this rank, None if it has none."""
+    return getattr(scheduler.draft_worker, "threshold", None)
+
+
+@contextmanager
+def crossing(scheduler: Any, wanted: bool) -> Iterator[None]:
+    """Inside, if `wanted`, the threshold is crossed every other batch, whatever its rows; nothing
+    of that is left in its counts."""
+    if not wanted:
+        yield
+        return
+    threshold = threshold_of(scheduler)
+    kept = {name: vars(threshold)[name] for name in ("decider", "on")}
+    counts = copy.copy(threshold.counts)
+    threshold.decider = _OnAndOff()
+    try:
+        yield
+    finally:
+        vars(threshold).update(kept)
+        threshold.counts = counts
+
+
+def candidates(scheduler: Any) -> tuple[int, ...]:
+    """Numbers of draft steps that this server may switch between, none if it does not switch."""
+    controller = getattr(scheduler.draft_worker, "adaptive_controller", None)
+    return () if controller is None else tuple(controller.candidate_steps)
+
+
+@contextmanager
+def in_turn(scheduler: Any, steps: tuple[int, ...]) -> Iterator[None]:
+    """Inside, each decode cycle takes the next of `steps`; without any the policy stays."""
+    if not steps:
+        yield
+        return
+    controller = scheduler.draft_worker.adaptive_controller
+    policy, controller.params = controller.params, _InTurn(steps)
+    try:
+        yield
+    finally:
+        controller.params = policy

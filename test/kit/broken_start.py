@@ -1,0 +1,69 @@
+"""`sglang.launch_server` whose start fails as a device makes it fail: a program for tests only.
+
+`SPEC_TEST_BROKEN` says how:
+
+    memory STAGE    the allocator is asked for more than there is, in this stage of construction
+    crash STAGE     native code reads where nothing is
+    capture MODEL   the model (`target` or `draft`, of the Llama sort) synchronises while it is
+                    captured, which CUDA does not allow; the CPU captures nothing
+
+Runs under both start methods: a forked rank inherits what is replaced here, a spawned one imports
+this file as its main module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import runpy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.models import llama, llama_eagle3
+from sglang.srt.spec_hardening import construction
+
+VARIABLE = "SPEC_TEST_BROKEN"
+MODELS = {"target": llama.LlamaForCausalLM, "draft": llama_eagle3.LlamaForCausalLMEagle3}
+
+
+def at(stage: str, act: Callable[[], object]) -> None:
+    """Do it when `stage` begins."""
+    enter = construction.enter
+
+    def entered(name: str) -> None:
+        enter(name)
+        if name == stage:
+            act()
+
+    construction.enter = entered
+
+
+def starve(stage: str) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    at(stage, lambda: torch.empty(1 << 50, dtype=torch.uint8, device=device))
+
+
+def crash(stage: str) -> None:
+    at(stage, lambda: ctypes.string_at(0))
+
+
+def spoil_capture(model: str) -> None:
+    cls = MODELS[model]
+    forward = cls.forward
+
+    @functools.wraps(forward)
+    def spoilt(*args: Any, **kwargs: Any) -> Any:
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()
+        return forward(*args, **kwargs)
+
+    cls.forward = spoilt
+
+
+how, _, what = os.environ[VARIABLE].partition(" ")
+{"memory": starve, "crash": crash, "capture": spoil_capture}[how](what)
+
+if __name__ == "__main__":
+    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
