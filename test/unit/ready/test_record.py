@@ -69,6 +69,18 @@ def test_a_killed_rank_is_named_though_it_cannot_speak(board: record.Board) -> N
     assert found is not None and found.stage == "lm_head" and "SIGKILL" in found.cause
 
 
+def test_the_signal_is_named_though_nobody_holds_the_process(board: record.Board) -> None:
+    """As a server's signal handler asks; the code is still there for who waits for it."""
+    process = _start(0, "lm_head", "kill")
+    _wait(board, "lm_head")
+    while record.alive(process.pid):
+        time.sleep(0.01)
+    found = death.verdict()
+    assert found is not None and "SIGKILL" in found.cause
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
 def test_a_hung_rank_is_named_after_its_limit(
     board: record.Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
