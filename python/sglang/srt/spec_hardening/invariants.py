@@ -41,7 +41,7 @@ def _is_adaptive(worker: Any) -> bool:
 def _has_threshold(_worker: Any) -> bool:
     from sglang.srt.runtime_context import get_spec
 
-    return get_spec().speculative_disable_batch_threshold is not None
+    return getattr(get_spec(), "speculative_disable_batch_threshold", None) is not None
 
 
 def _drafts_more_than_one_step(worker: Any) -> bool:

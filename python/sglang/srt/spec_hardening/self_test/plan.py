@@ -11,7 +11,7 @@ from sglang.srt.runtime_context import get_schedule
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.spec_hardening.aux_capture import fingerprint_prompts
 
-from .states import candidates, threshold_of
+from .states import candidates
 
 TEXTS = (
     "The capital city of France is Paris. The capital city of Italy is Rome. The capital city of",
@@ -40,12 +40,12 @@ class Case:
     expect_hit: bool = False
     # Numbers of draft steps of the cycles in turn; none: as the server would choose.
     steps: tuple[int, ...] = ()
-    # Cross the batch threshold every other batch.
-    crossing: bool = False
+    # Begins without speculation and returns to it.
+    crosses: bool = False
 
     @property
     def counts_acceptance(self) -> bool:
-        return self.check == "argmax" and not self.steps and not self.crossing
+        return self.check == "argmax" and not self.steps
 
 
 def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
@@ -60,6 +60,10 @@ def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
     rows = min(len(prompts), scheduler.max_running_requests)
     if rows > 1:
         found.append(Case(f"batch of {rows}", prompts[:rows]))
+    threshold = getattr(scheduler.draft_worker, "threshold", None)
+    if threshold is not None:
+        tokens = threshold.rehearsal_tokens
+        found.append(Case("threshold", prompts[:rows], new_tokens=tokens, crosses=True))
     sampling = {"temperature": 0.8, "top_k": TOP_K}
     found.append(Case("sampled", prompts[:rows], sampling, check="top_k"))
     found += _states(scheduler, prompts)
@@ -131,8 +135,6 @@ def _prompts(scheduler: Any) -> tuple[tuple[int, ...], ...]:
 def _states(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> list[Case]:
     """Each state that the server switches between, and the switch at every turn."""
     steps = candidates(scheduler)
-    if threshold_of(scheduler) is not None:
-        return [Case("batch threshold", prompts[:2], crossing=True, new_tokens=32)]
     if len(steps) < 2:
         return []
     found = [Case(f"{number} draft steps", prompts[:1], steps=(number,)) for number in steps]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sglang.srt.runtime_context import get_spec
@@ -62,6 +64,7 @@ def prove_decoding(scheduler: Any) -> Result | None:
 def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
     """All cases, then their teacher; the Reqs whose acceptance counts."""
     driver = Driver(scheduler)
+    threshold = getattr(scheduler.draft_worker, "threshold", None)
     tolerance = compare.tolerance_of(str(scheduler.model_config.dtype))
     counted = []
     decoded = []
@@ -73,7 +76,7 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
             plan.request(scheduler, f"self-test {case.name} {row}", prompt, sampling)
             for row, prompt in enumerate(case.prompts)
         ]
-        with states.in_turn(scheduler, case.steps), states.crossing(scheduler, case.crossing):
+        with states.in_turn(scheduler, case.steps), _rehearsed(threshold, case):
             reqs = driver.run(requests)
         if case.expect_hit and not all(req.cached_tokens for req in reqs):
             raise SelfTestError(f"mode {case.name}: the prefix was not found in the cache")
@@ -119,3 +122,11 @@ def _hold_to_floor(accept_length: float, cycles: int) -> None:
 
 def _text(scheduler: Any, req: Any) -> str:
     return str(scheduler.tokenizer.decode(_output(req), skip_special_tokens=True))
+
+
+def _rehearsed(threshold: Any, case: plan.Case) -> AbstractContextManager[None]:
+    """What the batch threshold does in a case; nothing on a server without one."""
+    if threshold is None:
+        return contextlib.nullcontext()
+    rehearsed: AbstractContextManager[None] = threshold.rehearsed(case.crosses)
+    return rehearsed

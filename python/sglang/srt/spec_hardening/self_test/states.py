@@ -1,13 +1,12 @@
 """The states a server switches between by itself: each is decoded in, and so is the switch.
 
 A state that the policy does not choose at start was captured and never run: a fault of it shows at
-the first switch, under load. Two things switch: adaptive speculation the number of draft steps, the
-batch threshold whether a batch is drafted for at all.
+the first switch, under load. Adaptive speculation switches the number of draft steps here; the batch
+threshold rehearses its crossing itself (`BatchThreshold.rehearsed`).
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,41 +24,6 @@ class _InTurn:
 
     def on_verify_complete(self, num_correct_drafts: list[int], batch_size: int) -> None:
         return None
-
-
-class _OnAndOff:
-    """A decider in place of the batch threshold's: two batches without drafts, two with."""
-
-    reason = "the start-up self-test"
-
-    def __init__(self) -> None:
-        self._turns = itertools.cycle((False, False, True, True))
-
-    def decide(self, rows: int) -> bool:
-        return next(self._turns)
-
-
-def threshold_of(scheduler: Any) -> Any:
-    """The batch threshold of this rank, None if it has none."""
-    return getattr(scheduler.draft_worker, "threshold", None)
-
-
-@contextmanager
-def crossing(scheduler: Any, wanted: bool) -> Iterator[None]:
-    """Inside, if `wanted`, the threshold is crossed every other batch, whatever its rows; nothing
-    of that is left in its counts."""
-    if not wanted:
-        yield
-        return
-    threshold = threshold_of(scheduler)
-    kept = {name: vars(threshold)[name] for name in ("decider", "on")}
-    counts = copy.copy(threshold.counts)
-    threshold.decider = _OnAndOff()
-    try:
-        yield
-    finally:
-        vars(threshold).update(kept)
-        threshold.counts = counts
 
 
 def candidates(scheduler: Any) -> tuple[int, ...]:

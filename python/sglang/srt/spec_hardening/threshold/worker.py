@@ -6,10 +6,12 @@ are captured, `prefilled` at each prefill, `step` at the top of each decode.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -31,6 +33,9 @@ from .ring import Ring
 from .settings import FLAG
 
 logger = logging.getLogger(__name__)
+
+# The start of a rehearsal: the draft catches up by the capacity, by two tokens, and by one.
+REHEARSED = (*[False] * (CAPACITY + 2), True, False)
 
 
 def attach(worker: Any) -> BatchThreshold | None:
@@ -81,6 +86,7 @@ class BatchThreshold:
     Attributes:
         on: what the last decode batch did; True before the first.
         counts: batches on and off, switches, catching-ups.
+        forced: decides in place of `decider` while the start-up self-test runs; not counted.
     """
 
     worker: Any
@@ -90,6 +96,7 @@ class BatchThreshold:
     graphs: PlainGraphs
     on: bool = True
     counts: Counter[str] = field(default_factory=Counter)
+    forced: Iterator[bool] | None = None
 
     def prefilled(self, batch: Any) -> None:
         """The rows of a prefill hold requests that the draft prefills as well."""
@@ -118,6 +125,24 @@ class BatchThreshold:
             counts = [0] * len(rows)
         return self._plain(batch, rows, counts, on_publish, grammar_barrier)
 
+    @property
+    def rehearsal_tokens(self) -> int:
+        """New tokens that a request needs to see all of a rehearsed crossing."""
+        return len(REHEARSED) + 4 * int(self.worker.speculative_num_draft_tokens)
+
+    @contextlib.contextmanager
+    def rehearsed(self, crosses: bool) -> Iterator[None]:
+        """For the start-up self-test: every batch speculates, or all but some at the start.
+
+        Its few requests would never reach a threshold of 64, and with a threshold of 1 it would
+        never see a verify. The decider is not asked, so that it starts to serve untouched.
+        """
+        self.forced = chain(REHEARSED if crosses else (), repeat(True))
+        try:
+            yield
+        finally:
+            self.forced = None
+
     def info(self) -> dict[str, Any]:
         """For `/server_info`."""
         return {
@@ -132,6 +157,8 @@ class BatchThreshold:
         }
 
     def _decide(self, rows: int) -> bool:
+        if self.forced is not None:
+            return next(self.forced)
         on = self.decider.decide(rows)
         if on != self.on:
             self.counts["switches"] += 1
@@ -151,7 +178,7 @@ class BatchThreshold:
         ):
             start = catch_up(draft, batch, self.ring, rows, counts)
         self.behind.clear(rows)
-        self.counts["catch_ups"] += 1
+        self.counts["catch_ups"] += self.forced is None
         were_behind = torch.tensor([count > 0 for count in counts]).to(
             batch.device, non_blocking=True
         )
