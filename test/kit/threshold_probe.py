@@ -51,7 +51,13 @@ class Planned:
     def reason(self) -> str:
         return f"plan {self._said}" if self._said else str(self._own.reason)
 
-    def decide(self, rows: int) -> bool:
+    def observe(self, correct_drafts: list[int]) -> None:
+        self._own.observe(correct_drafts)
+
+    def details(self) -> dict[str, Any]:
+        return dict(self._own.details())
+
+    def decide(self, rows: int, tokens: int | None = None) -> bool:
         if os.environ.get(SLOW) == str(get_tp_group().rank_in_group):
             time.sleep(0.02)
         said = Path(os.environ[VARIABLE]).read_text()
@@ -68,7 +74,7 @@ class Planned:
             if self._dice.random() < 0.3:
                 self._on = not self._on
             return self._on
-        return bool(self._own.decide(rows))
+        return bool(self._own.decide(rows, tokens))
 
 
 WORKER: list[Any] = []

@@ -127,7 +127,7 @@ def _about(url: str, record: Record) -> dict[str, Any]:
     if threshold:
         found["threshold"] = threshold
     if isinstance(graphs, dict):
-        kept = float(threshold.get("ring_bytes", 0)) / 2**30
+        kept = sum(float(threshold.get(key, 0)) for key in ("ring_gb", "graph_gb"))
         found["state_gb"] = round(sum(v for v in graphs.values() if v) + kept, 4)
     return found
 

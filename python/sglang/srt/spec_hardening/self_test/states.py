@@ -1,8 +1,8 @@
 """The states a server switches between by itself: each is decoded in, and so is the switch.
 
 A state that the policy does not choose at start was captured and never run: a fault of it shows at
-the first switch, under load. Adaptive speculation switches the number of draft steps here; the batch
-threshold rehearses its crossing itself (`BatchThreshold.rehearsed`).
+the first switch, under load. Adaptive speculation switches the number of draft steps here; the
+batch threshold rehearses its crossing itself (`BatchThreshold.rehearsed`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The batch threshold at work in an EAGLE worker: which step it is, and what the draft is owed.
 
 Called by: `speculative/eagle_worker_v2.py` (patch `batch-threshold`): `attach` when its graphs
-are captured, `prefilled` at each prefill, `step` at the top of each decode.
+are captured, `prefilled` at each prefill, `step` at the top of each decode; and by
+`managers/scheduler_components/batch_result_processor.py` (patch `batch-threshold-acceptance`):
+`observe` when the results of a decode are on the host.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidden_dim
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
-from .. import consensus, construction, cycle
+from .. import consensus, construction, cycle, start
 from . import Decider, ThresholdError, make_decider, pending, plain_step
+from .auto import AutoDecider
 from .catch_up import catch_up
+from .measure import measure
 from .pending import CAPACITY
 from .plain_graphs import PlainGraphs, capture
 from .ring import Ring
@@ -47,6 +51,8 @@ def attach(worker: Any) -> BatchThreshold | None:
     decider = make_decider(get_spec(), worker)
     if decider is None:
         return None
+    if isinstance(decider, AutoDecider):
+        start.once_proven(measure)
     construction.enter("adaptive_states")
     draft = worker.draft_worker
     refused = {
@@ -113,7 +119,7 @@ class BatchThreshold:
         Before it speculates the draft has caught up, and `batch.spec_info` says where it starts.
         """
         rows: list[int] = batch.req_pool_indices_cpu.tolist()
-        on = self._decide(len(rows))
+        on = self._decide(len(rows), sum(req.seqlen for req in batch.reqs))
         counts = self.behind.of(rows)
         consensus.record_threshold(on, counts)
         if on:
@@ -143,6 +149,11 @@ class BatchThreshold:
         finally:
             self.forced = None
 
+    def observe(self, result: Any) -> None:
+        """What a batch accepted is known; a plain step says nothing of the draft."""
+        if not result.is_plain_step and self.forced is None:
+            self.decider.observe(result.num_correct_drafts_per_req_cpu)
+
     def info(self) -> dict[str, Any]:
         """For `/server_info`."""
         return {
@@ -154,12 +165,13 @@ class BatchThreshold:
             "catch_ups": self.counts["catch_ups"],
             "ring_gb": round(self.ring.nbytes / 2**30, 3),
             "graph_gb": round(self.graphs.gigabytes, 3),
+            **self.decider.details(),
         }
 
-    def _decide(self, rows: int) -> bool:
+    def _decide(self, rows: int, tokens: int) -> bool:
         if self.forced is not None:
             return next(self.forced)
-        on = self.decider.decide(rows)
+        on = self.decider.decide(rows, tokens)
         if on != self.on:
             self.counts["switches"] += 1
             logger.debug("Speculation %s: %s", "on" if on else "off", self.decider.reason)

@@ -1,0 +1,76 @@
+"""`auto`: a real server measures itself before it is ready, and its ranks decide alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kit
+import pytest
+from kit.faulty_server import FaultyServer
+from kit.servers import ServerPool
+from sglang_spec.client import Client
+from sglang_spec.models import Pair
+from sglang_spec.models.tiny import TINY, Oracle
+from sglang_spec.server import Launch, Speculation
+
+ODD_CLOCK = Path(kit.__file__).with_name("odd_clock.py")
+ORACLE = Oracle(TINY)
+PROMPTS = [[0, *range(70 + 9 * row, 90 + 9 * row)] for row in range(4)]
+PHASES = ("decode", "decode_rest", "draft", "verify", "draft_extend", "cycle_rest")
+AUTO = ("--speculative-disable-batch-threshold", "auto", "--max-running-requests", "4")
+
+
+def launch(pair: Pair, *flags: str) -> Launch:
+    return Launch(
+        pair.target,
+        Speculation(pair.draft),
+        arguments=(*AUTO, *flags),
+        environment={"SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1"},
+    )
+
+
+def state(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/server_info").json()["internal_states"][0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_ranks(
+    servers: ServerPool, tiny: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FaultyServer]:
+    """Two ranks, of which the second's clock is wrong; the checker compares what they decide."""
+    file = tmp_path_factory.mktemp("auto") / "clock"
+    started = launch(tiny, "--tp-size", "2", "--skip-speculative-self-test")
+    with FaultyServer(servers, started, file, "auto", ODD_CLOCK) as server:
+        yield server
+
+
+def test_the_table_is_measured_and_leaves_no_trace(two_ranks: FaultyServer) -> None:
+    found = state(two_ranks.client)
+    threshold = found["batch_threshold"]
+    assert [threshold[key] for key in ("batches_on", "batches_off", "switches")] == [0, 0, 0]
+    assert "avg_spec_accept_length" not in found
+    short = threshold["milliseconds"][0]
+    assert short["requests"] == [1, 2, 4]
+    assert all(len(short[phase]) == 3 for phase in PHASES)
+    for phase in ("decode", "draft", "verify", "draft_extend"):
+        assert min(short[phase]) > 0
+    assert all(gain > 0 for gain in short["gain"])
+    log = two_ranks.server.log.read_text(errors="replace")
+    assert log.count("Batch threshold: costs of ") == 1
+
+
+def test_ranks_with_different_clocks_decide_alike(two_ranks: FaultyServer) -> None:
+    """The checker would end both ranks at the first decision in which they differ."""
+    client = two_ranks.client
+    for count in (1, 4, 2, 4, 1):
+        answers = client.generate_batch(PROMPTS[:count], 41, ignore_eos=True)
+        assert [list(a.tokens) for a in answers] == [ORACLE.greedy(p, 41) for p in PROMPTS[:count]]
+    threshold = state(client)["batch_threshold"]
+    assert threshold["batches_on"] + threshold["batches_off"] > 20
+    assert threshold["reason"].startswith("on" if threshold["speculating"] else "off")
+    assert "tokens decode in" in threshold["reason"]
+    if threshold["batches_on"]:
+        assert threshold["accept_length"] > 2.5  # every draft of the tiny pair is right
