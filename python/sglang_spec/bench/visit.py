@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from .record import Record
 from .scene import Scene, Steady
 
 Say = Callable[[str], None]
+READY_SECONDS = 900.0
 
 
 class OutOfTime(RuntimeError):
@@ -69,7 +69,7 @@ def run(
     deadline = time.monotonic() + plan.seconds if plan.seconds else None
     for group in plan.groups():
         with ExitStack() as stack:
-            servers = _start(group, plan, settings, record, say, stack, spawn)
+            servers = _start(group, plan, settings, record, say, stack, spawn, deadline)
             for scene in plan.scenes:
                 _measure(scene, servers, plan, record, say, deadline)
             for mode in plan.profiled:
@@ -90,6 +90,7 @@ def _start(
     say: Say,
     stack: ExitStack,
     spawn: Spawn,
+    deadline: float | None,
 ) -> dict[str, Server]:
     """The group's servers, ready; they start at the same time."""
     begun = time.monotonic()
@@ -101,8 +102,9 @@ def _start(
         )
         for mode in group
     }
-    with ThreadPoolExecutor(len(group)) as pool:
-        list(pool.map(lambda server: server.wait_ready(900), servers.values()))
+    for server in servers.values():
+        left = READY_SECONDS if deadline is None else deadline - time.monotonic()
+        server.wait_ready(max(min(left, READY_SECONDS), 1.0))
     say(f"ready after {time.monotonic() - begun:.0f} s")
     for mode, server in servers.items():
         command = launches[mode].command(0)
