@@ -99,8 +99,6 @@ def check_launch(server_args: Any) -> Settings | None:
     settings = settings_of(cfg)
     if settings is None:
         return None
-    if settings.disable_at == AUTO:
-        raise ThresholdError(f"{FLAG} {AUTO} is not there yet: give a number of requests.")
     problems = list(_unsupported(cfg))
     if not problems:
         problems = list(_unsupported_models(model_config_of(server_args)))
