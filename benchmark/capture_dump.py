@@ -180,6 +180,7 @@ def provenance() -> dict[str, Any]:
         "tree": read.log_line(found),
         "device": host.device(),
         "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "when": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
