@@ -11,6 +11,9 @@ PYTEST_ARGS ?=
 FAULT_SECONDS ?= inf
 
 .PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full faults mutation mails wheel pack lint format clean
+SOAK_ARGS ?= --requests 500
+
+.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full soak mutation mails wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -46,6 +49,8 @@ test-full: venv  ## test-spec and every test that is too slow for it
 faults: venv  ## run every fault that has no stored result yet, write docs/faults.md (FAULT_SECONDS=600: a piece)
 	@cd test && ../$(PY) -m kit.fault_matrix --results results/faults.jsonl --seconds $(FAULT_SECONDS)
 	@cd test && ../$(PY) -m kit.fault_table --results results/faults.jsonl --write ../docs/faults.md
+soak: venv  ## random requests at a real server, compared and measured; result in build/soak.json
+	@PYTHONPATH=test $(PY) -m soak --output build/soak.json $(SOAK_ARGS)
 
 mutation: venv  ## leave out each patch alone and see its test fail; table in patches/mutation.md
 	@cd python && ../$(PY) -m vendoring mutation --pytest-arg=--full --output ../patches

@@ -91,13 +91,18 @@ def worst(results: Sequence[Result]) -> list[Result]:
 
 def gpus() -> list[dict[str, str]]:
     """One entry for each GPU that the driver knows; empty where there is none."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"]
+    return ask_gpus(_QUERY)
+
+
+def ask_gpus(names: Sequence[str]) -> list[dict[str, str]]:
+    """What nvidia-smi says of each GPU, by the names of its query."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except OSError:
         return []
     rows = [line.split(", ") for line in done.stdout.splitlines() if done.returncode == 0]
-    return [dict(zip(_QUERY, row, strict=False)) for row in rows]
+    return [dict(zip(names, row, strict=False)) for row in rows]
 
 
 def stamp() -> dict[str, Any]:
