@@ -51,13 +51,13 @@ python=${PYTHON:-python3}
 if [ -n "$plain" ]; then
     exec "$python" "$here/overlay_site.py" off "$site"
 fi
-"$python" "$here/overlay_site.py" on "$site"
 export GPU_REPORT=$out/tests.jsonl
 export PYTHONPATH="$site:$here:$here/python${PYTHONPATH:+:$PYTHONPATH}"
 "$python" -c 'import pytest' || {
     echo "run-gpu.sh: $python has no pytest; set PYTHON to one that has" >&2
     exit 2
 }
+"$python" "$here/overlay_site.py" on "$site"
 
 [ -n "$only" ] || nodes=(test/gpu ${nodes[@]+"${nodes[@]}"})
 command=("$python" -m pytest -v -p no:cacheprovider -p gpu_report --junit-xml="$out/junit.xml")
