@@ -52,13 +52,15 @@ def large_patches(patches: tuple[Patch, ...]) -> Iterator[str]:
 
 
 def bad_results(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
-    """Kept results that say that a patch has no test that needs it; a missing one says nothing."""
+    """Kept results that say that a patch has no test that needs it. A missing one says nothing, nor
+    does one whose test was skipped where it was run, as those for a GPU are.
+    """
     slugs = {patch.slug for patch in patches}
     for mutant in mutation_record.read_record(layout.patches):
-        if mutant.slug in slugs and mutant.verdict != "killed":
+        if mutant.slug in slugs and mutant.verdict != "killed" and mutant.with_patch != "skipped":
             yield f"patches/mutation.md: {mutant.slug} is {mutant.verdict}"
     for trial in mail_record.read_record(layout.patches):
-        if trial.slug in slugs and trial.verdict != "proven":
+        if trial.slug in slugs and trial.verdict != "proven" and trial.alone != "skipped":
             yield f"patches/mails.md: {trial.slug} is {trial.verdict}"
 
 

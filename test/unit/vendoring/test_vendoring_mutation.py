@@ -57,8 +57,9 @@ def test_mutation_with_a_test_that_fails_anyway(patched: Project) -> None:
 def test_mutation_with_a_test_that_is_skipped_here(patched: Project) -> None:
     test = patched.root / "test" / "unit" / "test_widen.py"
     test.write_text("import pytest\n\n\ndef test_width():\n    pytest.skip('no GPU')\n")
-    _, found = mutation(patched, "widen")
+    _, found = mutation(patched, "widen", "--output", str(patched.layout.patches))
     assert found["widen"]["with_patch"] == "skipped" and found["widen"]["verdict"] == "unproven"
+    assert patched.command("check").returncode == 0, "said nothing, so it is no fault"
 
 
 def test_mutation_keeps_rows_of_patches_that_it_did_not_run(patched: Project) -> None:
