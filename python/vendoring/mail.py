@@ -36,6 +36,8 @@ def unsent_because(header: Header) -> str:
     forwarded, applied = header.get("Forwarded"), header.get("Applied-Upstream")
     if forwarded.startswith("not-needed"):
         return forwarded.removeprefix("not-needed").strip(" :;,") or "no reason given"
+    if forwarded.startswith("no; after "):
+        return f"not yet: {forwarded.removeprefix('no; ')}"
     if applied.split(";")[0].strip() not in ("", "no"):
         return f"upstream has it: {applied}"
     return ""

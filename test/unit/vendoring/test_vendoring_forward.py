@@ -194,13 +194,20 @@ def test_mails_that_lack_sections_are_a_finding(patched: Project, tmp_path: Path
     assert done.returncode == 1 and "lacks: Accuracy" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "reason"),
+    [
+        ("not-needed only our site has this", "only our site has this"),
+        ("no; after it was measured", "not yet: after it was measured"),
+    ],
+)
 def test_patch_that_must_not_be_sent_is_skipped_with_its_reason(
-    patched: Project, tmp_path: Path
+    patched: Project, tmp_path: Path, forwarded: str, reason: str
 ) -> None:
-    header = HEADER.replace("Forwarded: no", "Forwarded: not-needed only our site has this")
+    header = HEADER.replace("Forwarded: no", f"Forwarded: {forwarded}")
     patched.patch("site", "srt/engine.py", "LINE_9 = 9", "LINE_9 = 8", header)
     text = patched.command("export", "--upstream", str(tmp_path / "mails")).stdout
-    assert "not sent  site: only our site has this" in text
+    assert f"not sent  site: {reason}" in text
     assert not (tmp_path / "mails" / "site.patch").exists()
 
 
