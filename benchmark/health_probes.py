@@ -1,19 +1,23 @@
 """Latency of health probes while a server decodes, and what they cost it.
 
-    python benchmark/health_probes.py [--probes 1000] [--streams 2] [--output build/health.json]
+    python benchmark/health_probes.py [--probes 1000] [--streams 2] [--output FILE]
 
 Starts the embedded pair, keeps `--streams` generations running, sends the probes one after the
 other to /health, /health_generate and /ready in turn, and prints one JSON object: percentiles in
-milliseconds, and prefill batches beyond those of the load.
+milliseconds, prefill batches beyond those of the load, the start-up self-test, and where it ran.
+benchmark/results/health.json is the stored one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import sys
 import threading
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +92,20 @@ def measure(server: Server, probes: int, streams: int) -> dict[str, Any]:
     }
 
 
+def where(info: dict[str, Any]) -> dict[str, Any]:
+    """On what, with what and when it was measured."""
+    provenance = info["spec_hardening"]["provenance"]
+    return {
+        "date": date.today().isoformat(),
+        "cpu_cores": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "pair": "SmolLM2-135M-Instruct and its draft",
+        "sglang": f"{provenance['version']}+spec.{provenance['spec']}",
+        "patch_set": provenance["patch_set"][:12],
+        "command": f"benchmark/health_probes.py {' '.join(sys.argv[1:])}",
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--probes", type=int, default=1000)
@@ -96,10 +114,13 @@ def main() -> None:
     given = parser.parse_args()
     pair = embedded_pair()
     launch = Launch(pair.target, Speculation(pair.draft), arguments=("--skip-server-warmup",))
-    log = given.output.with_suffix(".log")
+    log = Path("build/health_probes.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with Server(launch, log) as server:
         found = measure(server.wait_ready(600), given.probes, given.streams)
+        info = httpx.get(f"{server.url}/server_info", timeout=60).json()
+    found["self_test"] = info["speculative_self_test"]
+    found["where"] = where(info)
     given.output.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found))
 
