@@ -15,6 +15,7 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
+from ..fidelity import window as penalties
 from .plain_graphs import PlainGraphs
 
 
@@ -59,6 +60,8 @@ def decode(
         )
     if grammar_barrier is not None and batch.has_grammar:
         grammar_barrier()
+    # The scheduler's own penalties are out of work on a server that speculates.
+    penalties.plain_step(batch, step.input_ids, done.logits_output.next_token_logits)
     tokens = runner.sample(done.logits_output, forward_batch)
     if batch.return_logprob:
         # A verify has a row of them for each request.
