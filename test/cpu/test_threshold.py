@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,7 +23,7 @@ from kit.crossing import (
     prompt,
 )
 from kit.servers import ServerPool
-from sglang_spec.models import Pair
+from sglang_spec.models import Pair, held_out
 from sglang_spec.server import Launch, ServerError, Speculation
 
 SEEDED = ("--max-running-requests", "64", "--sleep-on-idle", "--enable-deterministic-inference")
@@ -85,7 +86,7 @@ def test_the_drafts_kv_is_that_of_a_run_never_off(one: Crossing, plan: str) -> N
     check_draft_kv(one, plan)
 
 
-@pytest.mark.parametrize("new", [1, more(2), more(CAPACITY), CAPACITY + 2, 50])
+@pytest.mark.parametrize("new", [1, 10, CAPACITY, more(CAPACITY + 2), more(50)])
 def test_a_prefix_that_was_generated_while_off(one: Crossing, new: int) -> None:
     check_prefix(one, new)
 
@@ -136,6 +137,29 @@ def test_a_tree_and_requests_that_are_retracted(
         check_random_arrivals(server, 9, count=16)
         assert server.info()["switches"] > 5
         assert "Testing retraction. #retracted_reqs: 1" in server.server.log.read_text()
+
+
+@pytest.mark.full  # two servers of the embedded pair in float32
+def test_a_trained_draft_and_grammars_across_random_decisions(
+    servers: ServerPool, embedded: Pair, tmp_path: Path
+) -> None:
+    """Real text, drafts right and wrong, and requests with a constraint among them."""
+    rows = [json.loads(line) for line in held_out().read_text().splitlines()]
+    prompts = [row["prompt_ids"] for row in rows[:60:10]]
+    greedy = {"temperature": 0, "ignore_eos": True}
+    sampling: list[dict[str, Any]] = [{**greedy, "max_new_tokens": 24 + 9 * n} for n in range(4)]
+    sampling += [{"temperature": 0, "max_new_tokens": 40, "regex": "[0-9]{12}( [a-z]+){6}"}] * 2
+    body = {"input_ids": prompts, "sampling_params": sampling}
+    plain = servers.client(Launch(embedded.target, dtype="float32"))
+    expected = plain.post("/generate", **body).json()
+    launch = Launch(embedded.target, Speculation(embedded.draft, STEPS, 1, 4), "float32", FLAGS)
+    with crossing(servers, launch, tmp_path) as server:
+        for plan in ("coin 1", "coin 2", ""):
+            server.client.flush_cache()
+            server.plan(plan)
+            found = server.client.post("/generate", **body).json()
+            assert [a["output_ids"] for a in found] == [a["output_ids"] for a in expected]
+        assert server.info()["switches"] > 5
 
 
 def check_ranks(servers: ServerPool, tiny: Pair, folder: Path, ranks: int) -> None:
