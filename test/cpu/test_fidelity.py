@@ -255,6 +255,21 @@ def check_retracted(client: Client) -> None:
     assert sum(reply.retractions for reply in replies) > 2
 
 
+def test_plain_decoding_with_overlap_has_no_lag(servers: ServerPool, tiny: Pair) -> None:
+    """What speculation is compared with: upstream's penalties lag by a token there."""
+    flags = ("--max-running-requests", "64", "--chunked-prefill-size", "64")
+    client = servers.client(Launch(tiny.target, arguments=flags))
+    asks = asks_of(
+        {"repetition_penalty": 0.625},
+        {"frequency_penalty": 1.5, **LIFTED},
+        {"min_new_tokens": 9, "stop_token_ids": COMING, "ignore_eos": False},
+        {},
+    )
+    many = [Ask((0, 64 + i, *one.prompt[1:]), one.sampling) for one in asks for i in range(9)]
+    for one, reply in zip(many, ask(client, many), strict=True):  # prefills come in between
+        assert list(reply.tokens) == greedy(ORACLE, one.prompt, one.sampling), one
+
+
 DRAWN = settings(
     max_examples=6,
     deadline=None,

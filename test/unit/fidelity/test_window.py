@@ -160,6 +160,15 @@ def test_the_token_of_a_prefill_may_not_have_been_told() -> None:
     assert logits[:, 5].tolist() == [-2, -3, -3, -3] and logits[:, 6].tolist() == [-1, -1, -2, -2]
 
 
+@pytest.mark.parametrize("told_of_it", [False, True])
+def test_a_plain_server_claims_the_place_of_its_token_first(told_of_it: bool) -> None:
+    req = Request([5] if told_of_it else [], frequency_penalty=1.0, max_new_tokens=99)
+    req.kv.kv_committed_len = 4  # the prompt, and the token that this step writes
+    logits = torch.zeros(1, VOCABULARY)
+    fidelity.plain_step(Batch([req]), torch.tensor([5]), logits, claimed=1)  # type: ignore[arg-type]
+    assert logits[0, 5] == -1
+
+
 def test_steps_without_a_draft_count_too() -> None:
     """Speculation may be off for some steps in the life of a request."""
     reqs = [Request([5], max_new_tokens=99, **one) for one in SETTINGS]

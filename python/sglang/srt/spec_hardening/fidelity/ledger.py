@@ -66,18 +66,19 @@ class Ledger:
         self.stops = torch.zeros(0, 1, dtype=torch.int64, device=device)
         self._free: list[int] = []
 
-    def enter(self, req: Req, fields: Fields, line: Line | None = None) -> Line:
+    def enter(self, req: Req, fields: Fields, line: Line | None = None, claimed: int = 0) -> Line:
         """A line for a request that was just prefilled; it is free again when the request is gone.
 
         What was put out before, apart from the last token, is what prefill has written: after a
         retraction that is more than the prompt. A request that has a `line` keeps its place.
+        `claimed` tokens of what counts as written are the step's own, which is about to write them.
         """
         if line is None:
             if not self._free:
                 self._add_lines()
             line = Line(self._free.pop())
             weakref.finalize(req, self._free.append, line.index).atexit = False
-        count = max(0, req.kv.kv_committed_len - len(req.origin_input_ids))
+        count = max(0, req.kv.kv_committed_len - claimed - len(req.origin_input_ids))
         before = list(req.output_ids[:count])
         line.most = len(set(before))
         self._reserve(line.most)

@@ -63,15 +63,18 @@ class Book:
         self._lines: weakref.WeakKeyDictionary[Req, tuple[Line, int]] = weakref.WeakKeyDictionary()
         self._plan: Plan | None = None
 
-    def plan(self, reqs: list[Req]) -> Plan:
-        """The places of a batch; a request that comes from prefill gets its line here."""
+    def plan(self, reqs: list[Req], claimed: int = 0) -> Plan:
+        """The places of a batch; a request that comes from prefill gets its line here.
+
+        `claimed`: tokens that this step writes and that already count as written.
+        """
         retractions = [req.retraction_count for req in reqs]
         last = self._plan
         if last is None or last.reqs != reqs or last.retractions != retractions:
-            self._plan = last = self._made(reqs, retractions)
+            self._plan = last = self._made(reqs, retractions, claimed)
         return last
 
-    def _made(self, reqs: list[Req], retractions: list[int]) -> Plan:
+    def _made(self, reqs: list[Req], retractions: list[int], claimed: int) -> Plan:
         held, rows = [], []
         for row, (req, retraction) in enumerate(zip(reqs, retractions, strict=True)):
             fields = fields_of(req)
@@ -79,7 +82,7 @@ class Book:
                 continue
             line, entered = self._lines.get(req, (None, -1))
             if line is None or entered != retraction:
-                line = self.ledger.enter(req, fields, line)
+                line = self.ledger.enter(req, fields, line, claimed)
                 self._lines[req] = line, retraction
             held.append((req, line))
             rows.append(row)
@@ -154,13 +157,19 @@ def open_window(
     batch: ScheduleBatch,
     logits: torch.Tensor,
     processors: bool = True,
+    claimed: int = 0,
 ) -> Window | None:
-    """The window of a verify step, or None where no request asks for anything of this."""
+    """The window of a verify step, or None where no request asks for anything of this.
+
+    Args:
+        processors: whether custom logit processors are called here.
+        claimed: tokens that this step writes and that `kv_committed_len` already has.
+    """
     device, vocabulary = logits.device, logits.shape[-1]
     book = _BOOKS.get(device)
     if book is None:
         book = _BOOKS[device] = Book(vocabulary, device)
-    plan = book.plan(batch.reqs)
+    plan = book.plan(batch.reqs, claimed)
     has_processor = processors and batch.sampling_info.has_custom_logit_processor
     if not plan.held and not has_processor:
         return None
@@ -168,7 +177,9 @@ def open_window(
     return Window(verify, book.ledger, plan if plan.held else None, called)
 
 
-def plain_step(batch: ScheduleBatch, tokens: torch.Tensor, logits: torch.Tensor) -> None:
+def plain_step(
+    batch: ScheduleBatch, tokens: torch.Tensor, logits: torch.Tensor, claimed: int = 0
+) -> None:
     """Penalties of a step that decodes without a draft, between steps that have one, in place.
 
     The sampler does the rest (grammar, bias, processors) by itself.
@@ -176,8 +187,10 @@ def plain_step(batch: ScheduleBatch, tokens: torch.Tensor, logits: torch.Tensor)
     Args:
         tokens: integer [requests], what the step feeds to the target.
         logits: [requests, vocabulary], of the token after that.
+        claimed: 1 where preparing the step has claimed the place of its token (a plain server),
+            0 for a step between verify steps.
     """
-    window = open_window(Root(tokens), batch, logits, processors=False)
+    window = open_window(Root(tokens), batch, logits, processors=False, claimed=claimed)
     if window is not None:
         window.penalize(logits)
         rows = torch.arange(len(tokens), device=tokens.device)
