@@ -101,11 +101,11 @@ def asks_of(*sampling: dict[str, Any]) -> list[Ask]:
 def test_penalties(client: Client) -> None:
     asks = asks_of(
         {"repetition_penalty": 1.5},
-        {"repetition_penalty": 0.625},
-        {"repetition_penalty": 0.625, "frequency_penalty": 2.0},
-        {"repetition_penalty": 0.75, "frequency_penalty": -0.5, "presence_penalty": 2.0, **LIFTED},
+        {"repetition_penalty": 0.6},
+        {"repetition_penalty": 0.6, "frequency_penalty": 2.0},
         {"frequency_penalty": 1.5, **LIFTED},
-        {"frequency_penalty": 0.5, "presence_penalty": 2.0, **LIFTED},
+        {"presence_penalty": 1.5, **LIFTED},
+        {"frequency_penalty": -0.5, "presence_penalty": 0.25, **LIFTED},
         {},
     )
     check(client, asks)
