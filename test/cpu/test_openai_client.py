@@ -95,8 +95,3 @@ def test_json_without_a_schema(clients: list[openai.OpenAI]) -> None:
     fields = {"response_format": {"type": "json_object"}, "max_tokens": 24, "presence_penalty": 0.3}
     plain, spec = (chat(client, **fields) for client in clients)
     assert choices(spec) == choices(plain)
-
-
-def test_a_field_that_cannot_be_right_is_refused(clients: list[openai.OpenAI]) -> None:
-    with pytest.raises(openai.BadRequestError, match="beam_width"):
-        chat(clients[1], extra_body={"beam_width": 2, "n": 2})
