@@ -1,0 +1,138 @@
+"""The servers that kits are run against: one pair, in three variants, on one device."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kit.upstream import plain_tree
+from sglang_spec import host
+from sglang_spec.models import Pair
+from sglang_spec.server import Launch, Speculation
+
+PATCHED = "patched"
+PLAIN = "plain"
+CONTROL = "without speculation"  # plain: what fails there too is not speculation's doing
+VARIANTS = (PATCHED, PLAIN, CONTROL)
+
+STEPS, TOPK, TOKENS = 3, 1, 4
+_KEPT = ".sglang-spec-plain"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a server has besides the common flags."""
+
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+SETUPS = {
+    "main": Setup(("--enable-return-hidden-states",)),
+    # As upstream's fixture for sessions has it.
+    "sessions": Setup(
+        ("--enable-streaming-session",),
+        {
+            "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
+            "SGLANG_CHECK_KV_PAGE_INVARIANTS": "1",
+        },
+    ),
+    "waiting-timeout": Setup(
+        ("--max-running-requests", "1"), {"SGLANG_REQ_WAITING_TIMEOUT": "0.001"}
+    ),
+    "running-timeout": Setup((), {"SGLANG_REQ_RUNNING_TIMEOUT": "2"}),
+}
+
+
+def common(backend: str) -> tuple[str, ...]:
+    if host.device() == "cpu":
+        return ("--max-running-requests", "32", "--max-total-tokens", "32768")
+    return (
+        *("--max-running-requests", "64", "--max-total-tokens", "262144"),
+        *("--mem-fraction-static", "0.3", "--attention-backend", backend),
+        *("--chunked-prefill-size", "1024", "--cuda-graph-max-bs-decode", "64"),
+    )
+
+
+def launch(pair: Pair, setup: Setup, variant: str, backend: str) -> Launch:
+    path = ()
+    if variant != PATCHED:
+        path = (("PYTHONPATH", path_of(variant)),)
+    return Launch(
+        pair.target,
+        None if variant == CONTROL else Speculation(pair.draft, STEPS, TOPK, TOKENS),
+        "bfloat16",
+        (*common(backend), *setup.arguments),
+        {**setup.environment, **dict(path)},
+    )
+
+
+def fixture(pair: Pair, backend: str) -> dict[str, Any]:
+    """What upstream's fixture lets a class choose: model, draft and how it speculates."""
+    return {
+        "model": str(pair.target),
+        "draft_model": str(pair.draft),
+        "spec_algo": "EAGLE3",
+        "spec_steps": STEPS,
+        "spec_topk": TOPK,
+        "spec_tokens": TOKENS,
+        "attention_backend": backend,
+        "chunked_prefill_size": 1024,
+    }
+
+
+def path_of(variant: str) -> str:
+    """PYTHONPATH for a variant's server and for the kits that ask it."""
+    before = os.environ.get("PYTHONPATH", "")
+    return before if variant == PATCHED else os.pathsep.join([str(_plain()), before])
+
+
+def site() -> Path:
+    """The folder of the installed package; found without importing it."""
+    spec = importlib.util.find_spec("sglang")
+    assert spec is not None and spec.submodule_search_locations, "sglang is not installed"
+    return Path(next(iter(spec.submodule_search_locations))).parent
+
+
+def _plain() -> Path:
+    """A folder with the unpatched package: of the pinned wheel, or what an overlay replaced."""
+    patched = site()
+    kept = patched / _KEPT
+    if not (kept / "files.json").is_file():
+        return plain_tree()
+    target = patched.parent / "plain-site"
+    if not (target / ".whole").is_file():
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        subprocess.run(["cp", "-al", str(patched / "sglang"), str(target / "sglang")], check=True)
+        for name in json.loads((kept / "files.json").read_text()):
+            (target / name).unlink(missing_ok=True)
+            if (kept / name).is_file():
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(kept / name, target / name)
+        for stale in target.rglob("__pycache__"):
+            shutil.rmtree(stale)
+        (target / ".whole").touch()
+    return target
+
+
+def versions(variant: str) -> dict[str, Any]:
+    """Pin and patch set of the tree that a variant is, as its own interpreter sees it."""
+    program = "import json; from kit import gpu_record; print(json.dumps(gpu_record.stamp()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path_of(variant)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    stamp: dict[str, Any] = json.loads(done.stdout)
+    return stamp
