@@ -6,6 +6,8 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
     target-shard R   rank R computes with the attention output shard of its neighbour
     draft-shard -    the draft's ranks hold each other's shards, those of the target do not
     accept R         rank R accepts one draft less than the others
+    crowd N          verify answers the first of N or more requests with a wrong last token
+    files -          each step leaves a file open
     generator R      rank R draws from a generator in another state; no fault: the first rank counts
     hot -            verify samples at a temperature that is two fifths too high
     argmax -         verify ignores the sampling parameters, as upstream does on a CPU
@@ -82,6 +84,8 @@ FAULTS = Faults()
 def forward_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         FAULTS.refresh(self)
+        if FAULTS.kind == "files":
+            os.open(os.devnull, os.O_RDONLY)
         return plain(self, *args, **kwargs)
 
     return forward
@@ -92,6 +96,9 @@ def sample_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
         predict, accept_lens, accept_index = plain(*args, **kwargs)
         if FAULTS.kind == "accept" and get_tp_group().rank_in_group == FAULTS.rank:
             accept_lens = (accept_lens - 1).clamp(min=1)
+        if FAULTS.kind == "crowd" and len(accept_lens) >= FAULTS.rank:
+            last = accept_index[0, int(accept_lens[0]) - 1]
+            predict[last] ^= 1
         return predict, accept_lens, accept_index
 
     return sample

@@ -1,0 +1,69 @@
+"""A soak of a whole server finds nothing; one of a server with a planted fault finds it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+from kit.faulty_server import FaultyServer
+from kit.servers import ServerPool
+from soak.__main__ import Foreign
+from soak.planner import Planner
+from soak.reference import Reference
+from soak.settings import Settings
+from soak.soak import Soak
+
+SETTINGS = Settings()
+SEED = 11
+
+
+@pytest.fixture(scope="module")
+def faulty(servers: ServerPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyServer]:
+    file = tmp_path_factory.mktemp("fault") / "fault"
+    launch, _ = SETTINGS.launches()
+    quick = (*launch.arguments, "--skip-speculative-self-test")
+    with FaultyServer(
+        servers, dataclasses.replace(launch, arguments=quick), file, "soak"
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def soak(faulty: FaultyServer) -> Soak:
+    """Of the server in its healthy state, against the oracle alone."""
+    faulty.plant("")
+    subject = Foreign(faulty.server.url, faulty.server.pid)
+    reference = Reference(SETTINGS.oracle(), None)
+    return Soak(subject, reference, SETTINGS.rules(), SETTINGS.written(), timeout=60)
+
+
+@pytest.fixture
+def planner(soak: Soak) -> Planner:
+    limits = dataclasses.replace(SETTINGS.limits(), prompt=120, new=60)
+    return Planner(SEED, limits, soak.reference.answers)
+
+
+def test_a_whole_server(soak: Soak, planner: Planner) -> None:
+    found = soak.run(planner, requests=72, size=12, seconds=300, shrink_for=30)
+    assert found.clean, (found.differences, found.leaks)
+    assert found.requests == 72
+    kinds = ("greedy", "sampled", "abort", "disconnect", "prefix hits", "stopped by a token")
+    assert all(found.counts[kind] > 0 for kind in kinds), found.counts
+    assert all(sample.kv_tokens == 0 for sample in found.samples)
+    assert all(sample.host_memory and sample.files for sample in found.samples)
+
+
+def test_a_planted_loss_of_drafts_is_a_difference(
+    soak: Soak, planner: Planner, faulty: FaultyServer
+) -> None:
+    """The tokens stay right; only accept lengths show it."""
+    faulty.plant("accept 0")
+    differences = soak.round(planner.round(0, 12))
+    assert {difference.kind for difference in differences} == {"acceptance"}
+
+
+def test_planted_open_files_are_a_leak(soak: Soak, planner: Planner, faulty: FaultyServer) -> None:
+    faulty.plant("files -")
+    found = soak.run(planner, requests=36, size=6, seconds=300, shrink_for=0)
+    assert [leak.kind for leak in found.leaks] == ["files"]
