@@ -99,8 +99,8 @@ class Settings:
             return Rules()
         steps, topk, _ = self.speculation
         if topk > 1 or self.threshold:
-            return Rules(faults)
-        return Rules(faults, lambda prompt, tokens: chain(oracle, tokens, steps))
+            return Rules(faults, overrun=steps)
+        return Rules(faults, lambda prompt, tokens: chain(oracle, tokens, steps), steps)
 
 
 def chain(oracle: Oracle, tokens: Sequence[int], steps: int) -> list[int]:

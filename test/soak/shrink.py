@@ -23,7 +23,8 @@ class Shrunk:
 class Shrinker:
     """`fails` sends requests and says whether the fault shows.
 
-    A fault may need luck: a set counts as whole only after `attempts` runs without it.
+    A fault may need luck: a set counts as whole only after `attempts` runs without it, and simpler
+    requests are taken only if they fail twice in a row, so that the rest fails again later.
     """
 
     def __init__(self, fails: Fails, seconds: float, attempts: int = 2) -> None:
@@ -36,7 +37,7 @@ class Shrinker:
         if not self._shows(cases, self._attempts + 1):
             return Shrunk(tuple(cases), False, self.tries)
         kept = self._fewer(list(cases))
-        kept = self._simpler(kept)
+        kept = self._fewer(self._simpler(kept))
         return Shrunk(tuple(kept), True, self.tries)
 
     def _shows(self, cases: Sequence[Case], attempts: int | None = None) -> bool:
@@ -47,6 +48,9 @@ class Shrinker:
             if self._fails(cases):
                 return True
         return False
+
+    def _steady(self, cases: Sequence[Case]) -> bool:
+        return self._shows(cases, 1) and self._shows(cases, 1)
 
     def _fewer(self, cases: list[Case]) -> list[Case]:
         """Leaves out ever smaller runs of requests while the fault stays."""
@@ -70,13 +74,13 @@ class Shrinker:
             changed = False
             for step in STEPS:
                 together = [step(case) for case in cases]
-                if together != cases and self._shows(together):
+                if together != cases and self._steady(together):
                     cases, changed = together, True
                     continue
                 for index, case in enumerate(cases):
                     simpler = step(case)
                     tried = [*cases[:index], simpler, *cases[index + 1 :]]
-                    if len(cases) > 1 and simpler != case and self._shows(tried):
+                    if len(cases) > 1 and simpler != case and self._steady(tried):
                         cases, changed = tried, True
         return cases
 

@@ -105,6 +105,11 @@ class Soak:
         if found is not None:
             found.requests += len(planned.cases)
             count(found.counts, planned.cases, outcomes)
+            found.counts["aborted past their end"] += sum(
+                self.rules.past_its_end(outcome, expected[outcome.number])
+                for outcome in outcomes
+                if outcome.number in expected
+            )
         if differences and (log := self.subject.ended()):
             differences.append(Difference("error", differences[0].number, f"it ended: {log}"))
         return differences

@@ -128,6 +128,17 @@ def test_a_client_that_left_saw_the_start_of_the_answer() -> None:
     assert kinds(case, Outcome(0, (*tokens[:5], tokens[5] ^ 1), ends)) == ["tokens"]
 
 
+def test_an_abort_may_keep_what_its_last_verify_accepted() -> None:
+    case = Case(0, PROMPT, 4, stream=True, leave="abort", leave_after=1)
+    tokens = tuple(ORACLE.greedy(PROMPT, 12))
+    ends = {"type": "abort"}
+    assert kinds(case, Outcome(0, tokens[:7], ends)) == []
+    assert kinds(case, Outcome(0, tokens[:8], ends)) == ["tokens"]
+    assert kinds(case, Outcome(0, tokens[:7], {"type": "length"})) == ["tokens"]
+    wrong = (tokens[0] ^ 1, *tokens[1:6])
+    assert kinds(case, Outcome(0, wrong, ends)) == ["tokens"]
+
+
 def test_without_an_oracle_tokens_are_still_compared() -> None:
     case = Case(0, (5, 6), 2)
     found = judge(case, Outcome(0, (1, 2), {"type": "length"}), [1, 3], Rules())
