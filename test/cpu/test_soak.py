@@ -1,21 +1,25 @@
-"""A soak of a whole server finds nothing; one of a server with a planted fault finds it."""
+"""A soak of a whole server finds nothing; one of a server with a planted fault finds it and makes
+the requests that show it few and simple."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
 from soak.__main__ import Foreign
-from soak.planner import Planner
+from soak.case import Failing
+from soak.planner import Planner, Round
 from soak.reference import Reference
 from soak.settings import Settings
 from soak.soak import Soak
 
 SETTINGS = Settings()
 SEED = 11
+CROWD = 2  # requests in a batch from which the planted fault shows
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,29 @@ def test_a_whole_server(soak: Soak, planner: Planner) -> None:
     assert all(found.counts[kind] > 0 for kind in kinds), found.counts
     assert all(sample.kv_tokens == 0 for sample in found.samples)
     assert all(sample.host_memory and sample.files for sample in found.samples)
+
+
+def test_a_planted_difference_is_made_small_and_fails_again(
+    soak: Soak, faulty: FaultyServer, tmp_path: Path
+) -> None:
+    faulty.plant(f"crowd {CROWD}")
+    limits = dataclasses.replace(SETTINGS.limits(), prompt=40, new=40, at_once=(8,))
+    planner = Planner(SEED, limits, soak.reference.answers)
+    found = soak.run(planner, requests=48, size=12, seconds=300, shrink_for=90)
+    assert "tokens" in {difference.kind for difference in found.differences}
+    assert found.failing is not None and found.shrunk is not None
+    assert found.shrunk.repeats
+    # One more may have kept the two apart from others for long enough.
+    assert CROWD <= len(found.failing.cases) <= CROWD + 1
+    found.failing.write(tmp_path / "failing.json")
+
+    again = Failing.read(tmp_path / "failing.json")
+    assert Settings.read(again.settings) == SETTINGS
+    sent = Round(again.round, again.at_once, again.cases)
+    # Whether the two meet in a batch is a matter of milliseconds.
+    assert any(soak.round(sent) for _ in range(4))
+    faulty.plant("")
+    assert soak.round(sent) == []
 
 
 def test_a_planted_loss_of_drafts_is_a_difference(
