@@ -206,3 +206,10 @@ def test_what_cannot_be_served_is_refused_before_anything_is_loaded(
         server.wait_ready(60)
     server.stop()
     assert " TP0]" not in server.log.read_text(errors="replace")
+
+
+def test_penalties_are_refused_by_name(one: Crossing) -> None:
+    body = {"input_ids": [0, 70, 71], "sampling_params": {"frequency_penalty": 0.5}}
+    reply = one.client.post("/generate", **body)
+    assert reply.status_code == 400
+    assert "frequency_penalty: 0.5 cannot be honoured" in reply.text
