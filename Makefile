@@ -10,11 +10,10 @@ PORT ?= 30000
 PYTEST_ARGS ?=
 FAULT_SECONDS ?= inf
 
-.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full faults mutation mails wheel pack lint format clean
 SOAK_ARGS ?= --requests 500
 KITS_ARGS ?=
 
-.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full test-upstream soak mutation mails wheel pack lint format clean
+.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full test-upstream soak faults mutation mails wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -50,6 +49,7 @@ test-full: venv  ## test-spec and every test that is too slow for it
 faults: venv  ## run every fault that has no stored result yet, write docs/faults.md (FAULT_SECONDS=600: a piece)
 	@cd test && ../$(PY) -m kit.fault_matrix --results results/faults.jsonl --seconds $(FAULT_SECONDS)
 	@cd test && ../$(PY) -m kit.fault_table --results results/faults.jsonl --write ../docs/faults.md
+
 test-upstream: venv  ## upstream's own kits, patched beside plain; table in docs/upstream-kits.md
 	@PYTHONPATH=test $(PY) -m upstream_kits --output test/results/upstream_kits.json --page docs/upstream-kits.md $(KITS_ARGS)
 

@@ -145,4 +145,5 @@ if VARIABLE in os.environ:
     penalties.penalize = penalize_with_faults(penalties.penalize)
 
 if __name__ == "__main__":
-    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
+    # `__main__` stays this file: a spawned rank imports it again.
+    runpy.run_module("sglang.launch_server", run_name="__main__")
