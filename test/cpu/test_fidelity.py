@@ -44,20 +44,24 @@ MODES: dict[str, tuple[Plan, tuple[int, int, int]]] = {
     "two-steps": (TINY, (2, 1, 3)),
     "wide-tree": (TINY, (4, 8, 24)),
 }
-SLOW = ("one-step", "two-steps", "wide-tree")
-TOLERANCE = 1e-4  # of logprobs: both come from float32 logits that differ in the last bits only
+# Left to the full suite for their time; the tree has a draft with rejections as well.
+SLOW = ("some-rejected", "one-step", "two-steps", "wide-tree")
+# Of logprobs. Both are float32, but the sums of a verify run over other widths than those of a
+# decode, and the tiny pair's gates make much of the last bits: 6.5e-4 was seen. A penalty that is
+# counted once too often moves a logprob by hundredths.
+TOLERANCE = 2e-3
 
 
 def launch(mode: str) -> Launch:
     plan, numbers = MODES[mode]
     pair = tiny_pair(plan)
     flags = (*PLAIN, "--skip-speculative-self-test")
-    return Launch(pair.target, Speculation(pair.draft, *numbers), arguments=flags)
+    return Launch(pair.target, Speculation(pair.draft, *numbers), "float32", flags)
 
 
 @pytest.fixture(scope="module")
 def plain(servers: ServerPool, tiny: Pair) -> Client:
-    return servers.client(Launch(tiny.target, arguments=PLAIN))
+    return servers.client(Launch(tiny.target, dtype="float32", arguments=PLAIN))
 
 
 @pytest.fixture(

@@ -25,8 +25,8 @@ WIDE = ("--max-running-requests", "64")
 SAMPLING: dict[str, Any] = {
     "temperature": 4.0,
     "min_p": 0.005,
-    "repetition_penalty": 0.8,
-    "frequency_penalty": 1.0,
+    "repetition_penalty": 0.6,
+    "frequency_penalty": 2.0,
     "min_new_tokens": 2,
     "stop_token_ids": list(range(64, 320, 2)),
     "ignore_eos": True,
