@@ -49,6 +49,18 @@ def test_junk_in_any_key_gives_a_report(role: str, tiny: Pair, tmp_path: Path) -
     judge()
 
 
+@pytest.mark.parametrize("layers", [1e12, 10**12, -1, "3", True])
+def test_a_layer_count_out_of_range_is_refused_at_once(
+    layers: Any, tiny: Pair, tmp_path: Path
+) -> None:
+    config = json.loads((tiny.draft / "config.json").read_text()) | {"num_hidden_layers": layers}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(tiny.draft / "model.safetensors")
+    problem = check_pair(tiny.target, tmp_path).problems[0]
+    assert problem.code == "config-unreadable"
+    assert "num_hidden_layers (must be between 1 and 1000)" in str(problem)
+
+
 def test_any_bytes_as_weights_give_a_report(tiny: Pair, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((tiny.draft / "config.json").read_bytes())
     data = (tiny.draft / "model.safetensors").read_bytes()[:4000]

@@ -13,6 +13,7 @@ from typing import Any
 
 from .layer_ids import section
 
+MAX_LAYERS = 1000  # no draft has as many; a number beyond is a slip, and would fill the memory
 FLOATS = ("F64", "F32", "F16", "BF16")
 INTEGERS = ("I64", "I32", "I16")
 
@@ -72,17 +73,32 @@ class Layout:
         return name
 
 
+def whole(
+    config: Mapping[str, Any], key: str, default: int | None = None, limit: int = 2**31 - 1
+) -> int:
+    """The positive integer under `key`; `default` where the key is missing, null or 0.
+
+    Raises:
+        KeyError: the key, where it is missing and has no default.
+        ValueError: the key and what is wrong with its value.
+    """
+    value = config[key] if default is None else config.get(key) or default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
+        raise ValueError(f"{key} (must be between 1 and {limit})")
+    return value
+
+
 def llama_layout(config: Mapping[str, Any], sizes: Sizes) -> Layout:
     """`LlamaForCausalLMEagle3` (llama_eagle3.py)."""
     hidden = sizes.hidden
-    heads = int(config["num_attention_heads"])
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    head = int(config.get("head_dim") or hidden // heads)
-    inner = int(config["intermediate_size"])
+    heads = whole(config, "num_attention_heads")
+    kv_heads = whole(config, "num_key_value_heads", heads)
+    head = whole(config, "head_dim", hidden // heads)
+    inner = whole(config, "intermediate_size")
     found = _shared(config, sizes)
     if section(config).get("norm_before_fc", config.get("norm_before_fc")):
         found["input_norm.weight"] = Parameter((sizes.target_hidden * sizes.slots,))
-    for layer in range(int(config.get("num_hidden_layers", 1))):
+    for layer in range(whole(config, "num_hidden_layers", 1, MAX_LAYERS)):
         taken = 2 * hidden if layer == 0 else hidden
         found |= {
             f"layers.{layer}.{name}": parameter
@@ -115,10 +131,10 @@ def llama_layout(config: Mapping[str, Any], sizes: Sizes) -> Layout:
 def mla_layout(config: Mapping[str, Any], sizes: Sizes) -> Layout:
     """`Eagle3DeepseekV2ForCausalLM` (kimi_k25_eagle3.py). Names with `model.` are not loaded."""
     hidden = sizes.hidden
-    heads = int(config["num_attention_heads"])
-    nope, rope = int(config["qk_nope_head_dim"]), int(config["qk_rope_head_dim"])
+    heads = whole(config, "num_attention_heads")
+    nope, rope = whole(config, "qk_nope_head_dim"), whole(config, "qk_rope_head_dim")
     value, q_rank, kv_rank = (
-        int(config[key]) for key in ("v_head_dim", "q_lora_rank", "kv_lora_rank")
+        whole(config, key) for key in ("v_head_dim", "q_lora_rank", "kv_lora_rank")
     )
     found = _shared(config, sizes) | {
         f"midlayer.{name}": parameter
@@ -130,7 +146,7 @@ def mla_layout(config: Mapping[str, Any], sizes: Sizes) -> Layout:
             "self_attn.kv_a_layernorm.weight": Parameter((kv_rank,)),
             "self_attn.kv_b_proj.weight": Parameter((heads * (nope + value), kv_rank)),
             "self_attn.o_proj.weight": Parameter((hidden, heads * value)),
-            **_mlp(hidden, int(config["intermediate_size"])),
+            **_mlp(hidden, whole(config, "intermediate_size")),
             "input_layernorm.weight": Parameter((hidden,)),
             "hidden_norm.weight": Parameter((hidden,)),
             "post_attention_layernorm.weight": Parameter((hidden,)),

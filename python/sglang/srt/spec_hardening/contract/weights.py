@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .checkpoint import Checkpoint, read_tensors
 from .layer_ids import IDS, ids_key, section
-from .layout import Layout, Sizes, llama_layout, mla_layout
+from .layout import Layout, Sizes, llama_layout, mla_layout, whole
 from .quantization import is_quantized
 from .report import Findings
 from .safetensors_header import TensorInfo
@@ -44,8 +44,8 @@ def check_weights(draft: Checkpoint, folder: Path, count: int, findings: Finding
 
 def _layout(draft: Checkpoint, count: int) -> tuple[Layout, Sizes]:
     text = draft.text
-    hidden, vocab = int(text["hidden_size"]), int(text["vocab_size"])
-    target_hidden = int(text.get("target_hidden_size") or hidden)
+    hidden, vocab = whole(text, "hidden_size"), whole(text, "vocab_size")
+    target_hidden = whole(text, "target_hidden_size", hidden)
     tied = bool(text.get("tie_word_embeddings"))
     reduced = None if tied else text.get("draft_vocab_size")
     sizes = Sizes(hidden, target_hidden, count, vocab, reduced, target_hidden != hidden)
