@@ -8,6 +8,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PORT ?= 30000
 PYTEST_ARGS ?=
+# Two workers, see test/kit/lanes.py. `LANES=` runs all in one process.
+LANES ?= -n 2 --dist loadscope
 FAULT_SECONDS ?= inf
 
 SOAK_ARGS ?= --requests 500
@@ -31,7 +33,7 @@ serve: venv  ## keep a server with EAGLE3 up on 127.0.0.1 (PORT=30000) and print
 
 test-spec: venv  ## unit tests and real EAGLE3 decodes; JUnit XML in build/junit.xml
 	@mkdir -p build
-	@$(PY) -m pytest --junit-xml=build/junit.xml $(PYTEST_ARGS) test
+	@$(PY) -m pytest $(LANES) --junit-xml=build/junit.xml $(PYTEST_ARGS) test
 
 test-spec-gpu: venv  ## the tests in test/gpu, or an error that names what is missing; record in build/gpu.json
 	@mkdir -p build

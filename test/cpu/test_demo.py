@@ -21,7 +21,11 @@ SECONDS_TO_END = 40.0  # a graceful stop waits for two servers on a busy host
 
 @pytest.mark.parametrize(
     ("signum", "servers_up"),
-    [(signal.SIGKILL, True), (signal.SIGTERM, True), (signal.SIGINT, False)],
+    [
+        (signal.SIGKILL, True),
+        (signal.SIGINT, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.full),  # a cold start more
+    ],
 )
 def test_a_killed_demo_leaves_nothing(
     signum: signal.Signals, servers_up: bool, tmp_path: Path

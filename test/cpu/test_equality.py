@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+from kit import lossless
 from kit.servers import ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair, held_out
 from sglang_spec.models.tiny.plan import BOS, SPECIALS, VOCABULARY
 from sglang_spec.server import Launch, Speculation
 
-# Small chunks, so that prompts of some hundred tokens are prefilled in several.
-FLAGS = ("--chunked-prefill-size", "96", "--context-length", "1024")
 NUM_STEPS = 3
+TINY_FLAGS = ("--chunked-prefill-size", str(lossless.CHUNK), "--context-length", "1024")
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,19 @@ def _prompts() -> list[list[int]]:
 
 @pytest.fixture(scope="module", params=["embedded-float32", "tiny-bfloat16"])
 def case(request: pytest.FixtureRequest, servers: ServerPool, embedded: Pair, tiny: Pair) -> Case:
-    name, dtype = request.param.split("-")
-    pair = {"embedded": embedded, "tiny": tiny}[name]
-    speculation = Speculation(pair.draft, NUM_STEPS, 1, NUM_STEPS + 1)
-    base = servers.client(Launch(pair.target, dtype=dtype, arguments=FLAGS))
-    spec = servers.client(Launch(pair.target, speculation, dtype, FLAGS))
+    if request.param == "embedded-float32":
+        launches = lossless.launches(embedded)
+    else:
+        speculation = Speculation(tiny.draft, NUM_STEPS, 1, NUM_STEPS + 1)
+        launches = {
+            spec: Launch(tiny.target, speculation if spec else None, "bfloat16", TINY_FLAGS)
+            for spec in (False, True)
+        }
+    base, spec = (servers.client(launch) for launch in launches.values())
     texts = _prompts()
     prompts = texts[:60:10]
     long = sorted(texts, key=len)[-1][:330]
-    if name == "tiny":
+    if request.param == "tiny-bfloat16":
         prompts = [[BOS, *map(_tiny_token, prompt[:180])] for prompt in prompts]
         long = [BOS, *map(_tiny_token, long[:250])]
     for client in (base, spec):
@@ -84,7 +88,7 @@ def test_batch_of_mixed_lengths(case: Case) -> None:
 
 def test_chunked_prefill(case: Case) -> None:
     case.spec.flush_cache()
-    assert len(case.long) > 2 * 96
+    assert len(case.long) > 2 * lossless.CHUNK
     both(case, case.long, 32)
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import openai
 import pytest
-from kit import fidelity_table
+from kit import fidelity_table, lossless
 from kit.servers import ServerPool
 from sglang_spec.models import Pair
-from sglang_spec.server import Launch
 
 QUESTION = [{"role": "user", "content": "Give me three facts about bees."}]
 TOLERANCE = 1e-3  # of logprobs
@@ -18,11 +17,7 @@ TOLERANCE = 1e-3  # of logprobs
 @pytest.fixture(scope="module")
 def clients(servers: ServerPool, embedded: Pair) -> list[openai.OpenAI]:
     """One of a plain server, one of a server that speculates."""
-    launches: list[Launch] = [
-        fidelity_table.launch(embedded, False),
-        fidelity_table.launch(embedded, True, ("--skip-speculative-self-test",)),
-    ]
-    urls = [servers.server(launch).url for launch in launches]
+    urls = [servers.server(launch).url for launch in lossless.launches(embedded).values()]
     return [openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) for url in urls]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from kit.servers import ServerPool
 from kit.upstream import plain_tree
 from sglang_spec import host, process
@@ -12,6 +13,7 @@ from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
 
 
+@pytest.mark.full  # upstream's own start is cold: 38 s to see it refuse
 def test_ours_starts_where_plain_upstream_cannot(
     servers: ServerPool, tiny: Pair, tmp_path: Path
 ) -> None:

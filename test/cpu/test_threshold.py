@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit import lossless
 from kit.crossing import (
     CAPACITY,
     FLAGS,
@@ -150,7 +151,7 @@ def test_a_trained_draft_and_grammars_across_random_decisions(
     sampling: list[dict[str, Any]] = [{**greedy, "max_new_tokens": 24 + 9 * n} for n in range(4)]
     sampling += [{"temperature": 0, "max_new_tokens": 40, "regex": "[0-9]{12}( [a-z]+){6}"}] * 2
     body = {"input_ids": prompts, "sampling_params": sampling}
-    plain = servers.client(Launch(embedded.target, dtype="float32"))
+    plain = servers.client(lossless.plain(embedded))
     expected = plain.post("/generate", **body).json()
     launch = Launch(embedded.target, Speculation(embedded.draft, STEPS, 1, 4), "float32", FLAGS)
     with crossing(servers, launch, tmp_path) as server:

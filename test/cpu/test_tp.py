@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from kit import lossless
 from kit.faulty_server import FaultyServer
 from kit.servers import LOGS, ServerPool, spawner
 from sglang_spec import host, process
@@ -101,10 +102,11 @@ def test_tp_decodes_with_eagle3_in_float32(servers: ServerPool, tiny: Pair, rank
     check_tiny(servers, tiny, ranks, "float32")
 
 
+@pytest.mark.full  # each rank reads the whole checkpoint in float32: 40 s a start
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_tp_of_the_embedded_pair(servers: ServerPool, embedded: Pair, ranks: int) -> None:
     """A trained draft, with drafts right and wrong; zero heads make 9/3 divisible."""
-    base = servers.client(Launch(embedded.target, dtype="float32"))
+    base = servers.client(lossless.plain(embedded))
     expected = [answer.tokens for answer in base.generate_batch(PROMPTS, 16, ignore_eos=True)]
     launch = over_ranks(embedded_pair(heads="12/4"), ranks, "float32")
     with running(servers.start(launch, f"wide-tp{ranks}")) as client:

@@ -11,17 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_spec.client import Client
-from sglang_spec.models import Pair
-from sglang_spec.server import Launch, Speculation
 
 from kit import processors
 
-# With overlap scheduling plain decoding learns of each token one step late, so its penalties and
-# processors are no judge. Speculation on a CPU runs without overlap in any case.
-FLAGS = (
-    *("--context-length", "1024", "--enable-custom-logit-processor"),
-    "--disable-overlap-schedule",
-)
 BEES = "Give me five facts about bees."
 SUM = "What is 2+2? Answer briefly."
 SCHEMA = {
@@ -80,11 +72,6 @@ class Said:
     texts: list[str]
     finish: list[str]
     tokens: int
-
-
-def launch(pair: Pair, speculation: bool, flags: tuple[str, ...] = ()) -> Launch:
-    settings = Speculation(pair.draft, 3, 1, 4) if speculation else None
-    return Launch(pair.target, settings, "float32", (*FLAGS, *flags))
 
 
 def answer(client: Client, case: str) -> Said:

@@ -19,7 +19,8 @@ from sglang_spec.client import Client
 from sglang_spec.models import embedded_pair
 from sglang_spec.server import Server
 
-from kit.fidelity_table import CASES, Said, answer, launch
+from kit import lossless
+from kit.fidelity_table import CASES, Said, answer
 from kit.plain_faults import tree
 from kit.preloaded import Zygote
 from kit.servers import spawner
@@ -45,7 +46,8 @@ def compared(without: Said, speculating: Said) -> dict[str, Any]:
 
 def answers(zygote: Zygote, speculation: bool, folder: Path) -> dict[str, Said]:
     log = folder / f"log-{speculation}"
-    with Server(launch(embedded_pair(), speculation), log, spawn=spawner(zygote)) as server:
+    launch = (lossless.speculating if speculation else lossless.plain)(embedded_pair())
+    with Server(launch, log, spawn=spawner(zygote)) as server:
         server.wait_ready()
         client = Client(server.url)
         return {case: answer(client, case) for case in CASES}
