@@ -46,7 +46,7 @@ test-unit: venv  ## only what needs no server
 
 test-full: venv  ## test-spec and every test that is too slow for it
 	@mkdir -p build
-	@$(PY) -m pytest --full --junit-xml=build/junit-full.xml $(PYTEST_ARGS) test
+	@$(PY) -m pytest --full $(LANES) --junit-xml=build/junit-full.xml $(PYTEST_ARGS) test
 
 faults: venv  ## run every fault that has no stored result yet, write docs/faults.md (FAULT_SECONDS=600: a piece)
 	@cd test && ../$(PY) -m kit.fault_matrix --results results/faults.jsonl --seconds $(FAULT_SECONDS)

@@ -19,11 +19,11 @@ from sglang_spec.models.tiny import TINY_HALF
 from sglang_spec.server import Launch, Speculation
 
 PROMPT = [0, *range(70, 110)]
-DRAWS = 2048
+DRAWS = 4096
 POSITIONS = 3
 WIDE = ("--max-running-requests", "64")
 SAMPLING: dict[str, Any] = {
-    "temperature": 4.0,
+    "temperature": 3.0,
     "min_p": 0.005,
     "repetition_penalty": 0.6,
     "frequency_penalty": 2.0,
