@@ -142,8 +142,8 @@ class GitRepo:
         self.commit(message, _IDENTITY, "2000-01-01T00:00:00+00:00")
         self.run("update-ref", BASE_REF, "HEAD")
 
-    def commit(self, message: str, author: tuple[str, str], date: str) -> str:
-        """Commits the index as it stands, at a fixed date, and gives the new id."""
+    def commit(self, message: str, author: tuple[str, str], date: str) -> None:
+        """Commits the index as it stands, at a fixed date."""
         extra = {
             "GIT_AUTHOR_NAME": author[0],
             "GIT_AUTHOR_EMAIL": author[1],
@@ -152,7 +152,6 @@ class GitRepo:
         }
         flags = ("--quiet", "--no-verify", "--allow-empty", "--cleanup=verbatim", "--file=-")
         self.run("commit", *flags, feed=message, extra=extra)
-        return self.head()
 
     def head(self) -> str:
         return self.run("rev-parse", "HEAD").strip()

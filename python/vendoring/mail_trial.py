@@ -26,7 +26,7 @@ from .talk import say
 from .testfiles import TestFiles
 from .testrun import Run
 from .unpack import read_metadata, unpack
-from .upstream import export_upstream
+from .upstream import Known, export_upstream
 from .wheel_cache import resolve_any
 
 _FAILED = re.compile(
@@ -69,7 +69,6 @@ class Clean:
         repo.init()
         # Bytecode is no change; our own package, which is ignored elsewhere, would be one.
         (repo.git_dir / "info" / "exclude").write_text("__pycache__/\n*.pyc\n", encoding="utf-8")
-        repo.run("add", "--all", "--force")
         repo.commit_base(base_message(pin))
         return cls(repo)
 
@@ -136,14 +135,15 @@ def try_mails(
         TestFiles(python, Path(name) / "log", timeout_s, _preloaded(wheel)) as files,
     ):
         place = Path(name)
-        mails = export_upstream(layout, place / "mails")
-        stacked = export_upstream(layout, place / "stacked", stacked=True)
+        known = Known()
+        mails = export_upstream(layout, place / "mails", known=known)
+        stacked = export_upstream(layout, place / "stacked", stacked=True, known=known)
         chosen = [mail for mail in mails if mail.file and (not slugs or mail.slug in slugs)]
         unknown = sorted(set(slugs) - {mail.slug for mail in chosen})
         if unknown:
             raise VendoringError("there is no mail of this name", value=", ".join(unknown))
-        known = {mail.slug: fingerprint(place / "mails" / mail.file) for mail in chosen}
-        chosen = [mail for mail in chosen if good.get(mail.slug) != known[mail.slug]]
+        prints = {mail.slug: fingerprint(place / "mails" / mail.file) for mail in chosen}
+        chosen = [mail for mail in chosen if good.get(mail.slug) != prints[mail.slug]]
         if not chosen:
             return
         clean = Clean.make(place / "clean", pin, wheel)

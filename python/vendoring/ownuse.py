@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from .uses import OWN_MODULE
+from .uses import OWN_MODULE, import_statements
 
 
 def own_files(sources: Iterable[bytes], package: Path) -> list[Path]:
@@ -27,10 +27,10 @@ def own_imports(source: bytes, module: str) -> set[str]:
     imports.
     """
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in import_statements(source):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             start = _start(node, module)
             found |= {f"{start}.{alias.name}" for alias in node.names}
     return {name for name in found if name == OWN_MODULE or name.startswith(OWN_MODULE + ".")}
@@ -39,10 +39,10 @@ def own_imports(source: bytes, module: str) -> set[str]:
 def outside_imports(source: bytes) -> set[str]:
     """Imports of this project's other packages, which upstream does not have."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in import_statements(source):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif not node.level:
             found.add((node.module or "").split(".")[0])
     return found & {"sglang_spec", "vendoring"}
 

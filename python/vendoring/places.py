@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .errors import VendoringError
 from .layout import OWN_PACKAGE, Layout
-from .uses import OWN_MODULE
+from .uses import OWN_MODULE, import_statements
 
 PREFIX = "python/sglang"
 _OWN = f"{PREFIX}/{OWN_PACKAGE}/"
@@ -68,16 +68,14 @@ class Places:
 
     def _imports(self, name: str, data: bytes, known: frozenset[str]) -> bytes:
         lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-        for node in reversed(list(ast.walk(ast.parse(data)))):
+        for node in reversed(import_statements(data)):
             if isinstance(node, ast.ImportFrom):
                 start = _absolute(node, name)
                 if start == OWN_MODULE or start.startswith(OWN_MODULE + "."):
                     first, last = node.lineno - 1, node.end_lineno or node.lineno
                     indent = lines[first][: node.col_offset]
                     lines[first:last] = self._statement(node, start, indent, known)
-            elif isinstance(node, ast.Import) and any(
-                alias.name.startswith(OWN_MODULE) for alias in node.names
-            ):
+            elif any(alias.name.startswith(OWN_MODULE) for alias in node.names):
                 raise VendoringError(
                     "an import of our package cannot be rewritten for upstream",
                     file=name,

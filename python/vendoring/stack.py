@@ -103,18 +103,20 @@ def exported(repo: GitRepo, since: str) -> tuple[Patch, ...]:
 
 
 @contextmanager
-def scratch(pin: Pin, wheel: Path, patches: Iterable[Patch], prefix: str = "") -> Iterator[GitRepo]:
+def scratch(
+    pin: Pin, wheel: Path, patches: Iterable[Patch], prefix: str = "", base: bool = True
+) -> Iterator[GitRepo]:
     """A throw-away repository with only those upstream files that `patches` touch, and nothing
     applied.
 
     `prefix` is the folder that stands for `sglang/` in it (upstream's own layout has
-    `python/sglang/`).
+    `python/sglang/`). Without `base` the files are there and nothing is committed.
     """
     with TemporaryDirectory(prefix="sglang-spec-") as folder:
         repo = GitRepo(Path(folder) / "git", Path(folder) / "tree")
         repo.work_tree.mkdir()
         unpack(wheel, repo.work_tree / prefix, touched_paths(tuple(patches)))
         repo.init()
-        repo.run("add", "--all", "--force")
-        repo.commit_base(base_message(pin))
+        if base:
+            repo.commit_base(base_message(pin))
         yield repo

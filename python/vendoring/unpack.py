@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import zipfile
 from collections.abc import Iterable
@@ -12,6 +13,19 @@ from .errors import VendoringError
 from .talk import tracked
 
 PACKAGE = "sglang/"
+
+
+def archive_of(wheel: Path) -> zipfile.ZipFile:
+    """The wheel, open for reading. The last ones asked for stay open: reading the list of some
+    thousand names takes longer than reading a few files.
+    """
+    status = wheel.stat()
+    return _opened(wheel, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(wheel: Path, changed_ns: int, size: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(wheel)
 
 
 def package_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
@@ -31,37 +45,36 @@ def package_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 def unpack(wheel: Path, target: Path, only: Iterable[str] | None = None) -> None:
     """Writes the package's files to `target` (that is `sglang/`); `only` names paths in it."""
     wanted = None if only is None else {PACKAGE + path for path in only}
-    with zipfile.ZipFile(wheel) as archive:
-        entries = [e for e in package_entries(archive) if wanted is None or e.filename in wanted]
-        if wanted is None:
-            # Twice: the files, and what git and a file system's block size add.
-            require_free(target, 2 * sum(e.file_size for e in entries), "the vendored tree")
-        target.mkdir(parents=True, exist_ok=True)
-        for entry in tracked(entries, "unpacking"):
-            path = target / entry.filename.removeprefix(PACKAGE)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.read(entry))
-            # Two modes only, whatever the umask says: git records them, and commit ids must not
-            # vary.
-            os.chmod(path, 0o755 if (entry.external_attr >> 16) & 0o111 else 0o644)
+    archive = archive_of(wheel)
+    entries = [e for e in package_entries(archive) if wanted is None or e.filename in wanted]
+    if wanted is None:
+        # Twice: the files, and what git and a file system's block size add.
+        require_free(target, 2 * sum(e.file_size for e in entries), "the vendored tree")
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in tracked(entries, "unpacking"):
+        path = target / entry.filename.removeprefix(PACKAGE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(archive.read(entry))
+        # Two modes only, whatever the umask says: git records them, and commit ids must not
+        # vary.
+        os.chmod(path, 0o755 if (entry.external_attr >> 16) & 0o111 else 0o644)
 
 
 def read_member(wheel: Path, path: str) -> bytes | None:
     """One file of the package, None where the wheel has none of that name."""
-    with zipfile.ZipFile(wheel) as archive:
-        try:
-            return archive.read(PACKAGE + path)
-        except KeyError:
-            return None
+    try:
+        return archive_of(wheel).read(PACKAGE + path)
+    except KeyError:
+        return None
 
 
 def read_metadata(wheel: Path, name: str) -> str:
     """A file of the wheel's `.dist-info` folder, e.g. `METADATA`. Raises a named error if it is not
     there.
     """
-    with zipfile.ZipFile(wheel) as archive:
-        for entry in archive.namelist():
-            folder, _, rest = entry.partition("/")
-            if folder.endswith(".dist-info") and rest == name:
-                return archive.read(entry).decode("utf-8")
+    archive = archive_of(wheel)
+    for entry in archive.namelist():
+        folder, _, rest = entry.partition("/")
+        if folder.endswith(".dist-info") and rest == name:
+            return archive.read(entry).decode("utf-8")
     raise VendoringError("the wheel lacks a metadata file", file=str(wheel), key=name)

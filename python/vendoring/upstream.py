@@ -8,7 +8,7 @@ header's sections.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import VendoringError
@@ -34,15 +34,33 @@ class _Draft:
     brought: _Files
     depends: tuple[str, ...]
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for drafts that make the same change."""
+        return self.patch.text, self.depends, tuple(self.brought.items())
 
-def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list[Mail]:
+
+@dataclass(frozen=True)
+class Known:
+    """What an export found. The stacked one of the same checkout need not ask again for those mails
+    that are the same in it.
+    """
+
+    called: dict[tuple[str, ...], list[Path]] = field(default_factory=dict)
+    diffs: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+
+def export_upstream(
+    layout: Layout, folder: Path, stacked: bool = False, known: Known | None = None
+) -> list[Mail]:
     """Writes the mails to `folder`, tries each on clean upstream files, and tells about every
     patch.
 
     Each mail stands by itself on top of those its `Depends` names. Two mails may bring the same own
     module, so they cannot both be applied; with `stacked` the earlier one brings it and the later
-    one depends on that.
+    one depends on that. `known` is filled, and used where it holds a mail already.
     """
+    known = known or Known()
     pin = read_pin(layout.pin)
     patches = read_series(layout)
     _, wheel = resolve_any(pin)
@@ -56,17 +74,20 @@ def export_upstream(layout: Layout, folder: Path, stacked: bool = False) -> list
         if reason:
             mails.append(Mail(patch.slug, skipped=reason))
             continue
-        draft = _draft(layout, pin, wheel, patch, owner if stacked else {}, drafts)
+        draft = _draft(layout, pin, wheel, patch, owner if stacked else {}, drafts, known)
         drafts[patch.slug] = draft
         owner |= {name: patch.slug for name in draft.brought}
-        diff = _diff(pin, wheel, draft, drafts, move)
+        after = tuple(_closure(draft.depends, drafts))
+        key = tuple(drafts[slug].key for slug in (*after, patch.slug))
+        diff = known.diffs.get(key) or _diff(pin, wheel, draft, drafts, move)
         name = f"{patch.slug}.patch"
         (folder / name).write_bytes(encode(mail_text(patch.header, draft.depends, diff)))
-        _try_mail(pin, wheel, folder, draft, drafts)
+        if key not in known.diffs:
+            _try_mail(pin, wheel, folder, draft, drafts)
+            known.diffs[key] = diff
         brought = {move.places.path(name) for name in draft.brought} - {""}
         files = tuple(sorted({f"{PREFIX}/{path}" for path in patch.paths} | brought))
         lacks = lacking(patch.header, draft.brought)
-        after = tuple(_closure(draft.depends, drafts))
         mails.append(Mail(patch.slug, name, draft.depends, after, files, lacks=lacks))
     return mails
 
@@ -78,6 +99,7 @@ def _draft(
     patch: Patch,
     owner: dict[str, str],
     drafts: dict[str, _Draft],
+    known: Known,
 ) -> _Draft:
     declared = [name for name in patch.header.depends if name in drafts]
     missing = [name for name in patch.header.depends if name not in drafts]
@@ -88,7 +110,10 @@ def _draft(
             value=", ".join(missing),
         )
     below = [drafts[slug].patch for slug in _closure(declared, drafts)]
-    files = _called_modules(layout, pin, wheel, patch, below)
+    asked = tuple(one.text for one in (*below, patch))
+    if asked not in known.called:
+        known.called[asked] = _called_modules(layout, pin, wheel, patch, below)
+    files = known.called[asked]
     brought = {f"{PREFIX}/{OWN_PACKAGE}/{p.relative_to(layout.own)}": p.read_bytes() for p in files}
     tests = layout.root / "test" / "upstream" / patch.slug
     for path in sorted(tests.rglob("*")):
@@ -104,7 +129,7 @@ def _called_modules(
     layout: Layout, pin: Pin, wheel: Path, patch: Patch, below: list[Patch]
 ) -> list[Path]:
     """Own files that the patched files import and the unpatched ones do not."""
-    with scratch(pin, wheel, [patch, *below]) as repo:
+    with scratch(pin, wheel, [patch, *below], base=False) as repo:
         for one in below:
             _apply(repo, one, "")
         before = _python_sources(repo, patch)
@@ -130,8 +155,9 @@ def _python_sources(repo: GitRepo, patch: Patch) -> list[bytes]:
 
 
 def _apply(repo: GitRepo, patch: Patch, prefix: str) -> None:
+    """Changes the files; nothing is committed, nor is there anything to compare with."""
     where = (f"--directory={prefix}",) if prefix else ()
-    done = repo.attempt("apply", "--index", "--whitespace=nowarn", *where, "-", feed=patch.diff)
+    done = repo.attempt("apply", "--whitespace=nowarn", *where, "-", feed=patch.diff)
     if done.returncode != 0:
         raise VendoringError(
             f"patch {patch.slug} does not apply to upstream without the patches before it",
@@ -182,7 +208,8 @@ def _diff(pin: Pin, wheel: Path, draft: _Draft, drafts: dict[str, _Draft], move:
     an earlier one still finds it.
     """
     below = [drafts[slug] for slug in _closure(draft.depends, drafts)]
-    with scratch(pin, wheel, [draft.patch, *(one.patch for one in below)], PREFIX) as repo:
+    patches = [draft.patch, *(one.patch for one in below)]
+    with scratch(pin, wheel, patches, PREFIX, base=False) as repo:
         for one in below:
             _put(repo, one)
         before = _contents(repo)

@@ -37,9 +37,9 @@ class Checkout:
         self.git("reset", "--quiet", "--hard", "base")
         self.git("clean", "-fdq")
 
-    def take(self, mail: Path) -> None:
-        """Applies one mail as it is sent: no fuzz, no three-way merge."""
-        self.git("am", "--quiet", str(mail))
+    def take(self, *mails: Path) -> None:
+        """Applies mails as they are sent, in this order: no fuzz, no three-way merge."""
+        self.git("am", "--quiet", *map(str, mails))
 
     def changed(self, kinds: str) -> list[str]:
         """Paths that differ from plain upstream, by kind: `A` new, `M` edited."""

@@ -18,7 +18,7 @@ from vendoring.mail import Mail, unsent_because
 from vendoring.pin import read_pin
 from vendoring.series import decode, read_series, touched_paths
 from vendoring.unpack import read_member, unpack
-from vendoring.upstream import export_upstream
+from vendoring.upstream import Known, export_upstream
 from vendoring.wheel_cache import WHEEL_VARIABLE, cached_path, resolve_any
 
 PATCHES = read_series(checkout())
@@ -45,19 +45,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mails(folder: Path) -> list[Mail]:
-    """One mail each, tried on clean files while they are made."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv(WHEEL_VARIABLE, str(WHEEL))
-        return export_upstream(checkout(), folder / "single")
+def known() -> Known:
+    return Known()
 
 
 @pytest.fixture(scope="module")
-def stacked(folder: Path) -> list[Mail]:
+def mails(folder: Path, known: Known) -> list[Mail]:
+    """One mail each, tried on clean files while they are made."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv(WHEEL_VARIABLE, str(WHEEL))
+        return export_upstream(checkout(), folder / "single", known=known)
+
+
+@pytest.fixture(scope="module")
+def stacked(folder: Path, known: Known) -> list[Mail]:
     """The same to be applied together: a module that two call comes with the first."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv(WHEEL_VARIABLE, str(WHEEL))
-        return export_upstream(checkout(), folder / "stacked", stacked=True)
+        return export_upstream(checkout(), folder / "stacked", stacked=True, known=known)
 
 
 @pytest.fixture
@@ -151,8 +156,7 @@ def test_stacked_mails_apply_in_every_order_their_headers_allow(
     trees = set()
     for order in _orders(stacked):
         clean.reset()
-        for mail in order:
-            clean.take(folder / "stacked" / mail.file)
+        clean.take(*(folder / "stacked" / mail.file for mail in order))
         trees.add(clean.git("rev-parse", "HEAD^{tree}"))
     assert len(trees) == 1, "the order makes a difference"
 
@@ -163,8 +167,8 @@ def test_single_mails_apply_to_plain_upstream(
     for mail in mails:
         if mail.file:
             clean.reset()
-            for slug in (*mail.after, mail.slug):
-                clean.take(folder / "single" / f"{slug}.patch")
+            slugs = (*mail.after, mail.slug)
+            clean.take(*(folder / "single" / f"{slug}.patch" for slug in slugs))
             assert set(mail.files) >= set(clean.changed("AM")) - _brought_by(mail.after, mails)
 
 
