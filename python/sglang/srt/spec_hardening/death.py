@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from . import faults, record, remains, stages
+from . import ending, faults, record, remains, stages
 from .construction import STACKS_SIGNAL
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,6 @@ _CONSEQUENCES = (
     "gloo",
 )
 CUSTOM_HANDLER_GRACE_S = 10.0
-EXIT_S = 2.0  # from the end of a process's main thread, or of its core dump, to its exit code
 NO_PROGRESS = "no progress"  # how the cause of a hang begins, also the scheduler's own watchdog's
 
 _board: record.Board | None = None
@@ -122,8 +121,8 @@ def verdict(processes: Sequence[BaseProcess] = ()) -> Verdict | None:
         return _verdict(rank, cause, where, trace.decode("utf-8", "replace"))
     if silent:
         rank = silent[0]
-        code = _exit_code(rank.pid, processes)
-        return _verdict(rank, _ending(code), "no traceback: see the lines above and the kernel log")
+        cause = ending.words(ending.exit_code(rank.pid, processes))
+        return _verdict(rank, cause, "no traceback: see the lines above and the kernel log")
     late = [
         rank
         for rank in ranks
@@ -271,34 +270,6 @@ def _nor_of(first: record.Rank, ranks: Sequence[record.Rank]) -> str:
 def _is_consequence(rank: record.Rank) -> bool:
     cause = rank.cause.decode("utf-8", "replace")
     return any(mark in cause for mark in _CONSEQUENCES)
-
-
-def _exit_code(pid: int, processes: Sequence[BaseProcess]) -> int | None:
-    """Of a process that is gone, a moment later than its main thread; None if it is not our child
-    (a rank of a data-parallel controller) or somebody took the code."""
-    known = next((process for process in processes if process.pid == pid), None)
-    if known is not None:
-        known.join(timeout=EXIT_S)
-        return known.exitcode
-    deadline = time.monotonic() + EXIT_S
-    while time.monotonic() < deadline:
-        try:
-            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return None
-        if found is not None:
-            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-        time.sleep(0.02)
-    return None
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "its process ended without a word"
-    if code >= 0:
-        return f"its process ended with exit code {code} and without a word"
-    hint = " (often the kernel's out-of-memory killer)" if code == -signal.SIGKILL else ""
-    return f"its process was ended by {signal.Signals(-code).name}{hint}"
 
 
 def _dump_stacks() -> None:
