@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 from kit.vendoring_project import FILES, HEADER, Project, make_wheel
+from vendoring.pin import read_pin
+from vendoring.retire import is_due, parse_retire
+from vendoring.series import decode, read_series
+from vendoring.unpack import read_member
 from vendoring.uses import uses_in
 
 OWN = """\
@@ -267,7 +271,6 @@ def real_wheel() -> Path | None:
     from vendoring import wheel_cache
     from vendoring.interpreter import any_wheel
     from vendoring.layout import checkout
-    from vendoring.pin import read_pin
 
     pin = read_pin(checkout().pin)
     given = os.environ.get(wheel_cache.WHEEL_VARIABLE)
@@ -301,6 +304,24 @@ def test_the_real_stack_passes_its_gates(real: Project) -> None:
     """The project's own series applies exactly, in a repository of the files that it touches."""
     done = real.command("check")
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(REAL_WHEEL is None, reason="the pinned wheel is not cached")
+def test_no_patch_of_the_real_stack_says_that_the_pinned_release_retires_it() -> None:
+    """A text that upstream has anyway would retire a patch on the day it is written."""
+    from vendoring.layout import checkout
+
+    assert REAL_WHEEL is not None
+    version, wheel = read_pin(checkout().pin).version, REAL_WHEEL
+
+    def read(name: str) -> str | None:
+        data = read_member(wheel, name)
+        return None if data is None else decode(data)
+
+    for patch in read_series(checkout()):
+        condition = parse_retire(patch.header.get("Retire-When"))
+        assert condition is not None
+        assert not is_due(condition, version, read, already_in=False), patch.slug
 
 
 @pytest.mark.full
