@@ -58,7 +58,13 @@ def test_the_tokenizer_process_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     features = SimpleNamespace(features=SimpleNamespace(enable_encoder_swa_bounded_replay=False))
     monkeypatch.setattr(tokenizer_manager, "get_exec", lambda: features)
-    manager = SimpleNamespace(model_config=SimpleNamespace(vocab_size=SIZE))
+
+    def go_on(*_: object) -> None:
+        pytest.fail("the id was let through")
+
+    manager = SimpleNamespace(
+        model_config=SimpleNamespace(vocab_size=SIZE), _validate_joint_schema_request=go_on
+    )
     with pytest.raises(ValueError, match=f"token id {SIZE} "):
         tokenizer_manager.TokenizerManager._validate_one_request(
             manager, GenerateReqInput(input_ids=[SIZE]), [SIZE]

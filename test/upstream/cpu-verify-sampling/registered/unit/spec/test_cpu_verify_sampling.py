@@ -24,6 +24,15 @@ register_cpu_ci(est_time=14, suite="base-a-test-cpu")
 _ROWS, _NODES = 512, 2
 _SHARES = torch.tensor([0.4, 0.3, 0.2, 0.1])
 _ALL = 1 << 30  # no top-k
+_REQUEST = SimpleNamespace(
+    retraction_count=0,
+    sampling_params=SimpleNamespace(
+        frequency_penalty=0.0,
+        presence_penalty=0.0,
+        repetition_penalty=1.0,
+        min_new_tokens=0,
+    ),
+)
 
 
 def _sampling_info(temperature: float, top_k: int) -> SamplingBatchInfo:
@@ -71,6 +80,7 @@ def _targets(temperature: float = 1.0, top_k: int = _ALL) -> torch.Tensor:
     )
     batch = SimpleNamespace(
         device="cpu",
+        reqs=[_REQUEST] * _ROWS,
         seq_lens=torch.full((_ROWS,), 9),
         forward_mode=SimpleNamespace(is_idle=lambda: False),
         sampling_info=_sampling_info(temperature, top_k),

@@ -19,8 +19,14 @@ SIZE = 100
 
 
 class TestTokenIdsInVocabulary(CustomTestCase):
+    def _let_through(self, *_):
+        self.fail("the id was let through")
+
     def test_a_request_is_refused_before_it_reaches_a_rank(self):
-        manager = SimpleNamespace(model_config=SimpleNamespace(vocab_size=SIZE))
+        manager = SimpleNamespace(
+            model_config=SimpleNamespace(vocab_size=SIZE),
+            _validate_joint_schema_request=self._let_through,
+        )
         features = SimpleNamespace(enable_encoder_swa_bounded_replay=False)
         with (
             patch.object(
