@@ -189,8 +189,11 @@ def _outcome(status: int, report: Path) -> Run:
     cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     if status != 0:
         return Run("failed", _first_failure(cases) or f"pytest ended with status {status}")
-    ran = [case for case in cases if case.find("skipped") is None]
-    return Run("passed" if ran else "skipped")
+    skips = [case.find("skipped") for case in cases]
+    if None in skips:
+        return Run("passed")
+    first = skips[0] if skips else None
+    return Run("skipped", "" if first is None else f"not run here: {first.get('message', '')}")
 
 
 def _first_failure(cases: list[ElementTree.Element]) -> str:

@@ -68,6 +68,7 @@ def test_mutation_with_a_test_that_is_skipped_here(patched: Project) -> None:
     test.write_text("import pytest\n\n\ndef test_width():\n    pytest.skip('no GPU')\n")
     _, found = mutation(patched, "widen", "--output", str(patched.layout.patches))
     assert found["widen"]["with_patch"] == "skipped" and found["widen"]["verdict"] == "unproven"
+    assert found["widen"]["detail"] == "not run here: no GPU"
     assert patched.command("check").returncode == 0, "said nothing, so it is no fault"
 
 
