@@ -25,6 +25,7 @@ def _run_rank(proof) -> list:
     stub = MagicMock(gracefully_exit=False, draft_worker=None)
     stub.get_init_info.return_value = {"status": "ready"}
     stub.metrics_reporter.enable_metrics = False
+    stub.tp_group.world_size = 1
     names = (
         "load_plugins",
         "publish",
