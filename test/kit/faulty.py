@@ -7,6 +7,7 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
     draft-shard -    the draft's ranks hold each other's shards, those of the target do not
     accept R         rank R accepts one draft less than the others
     crowd N          verify answers the first of N or more requests with a wrong last token
+    capture -        the target captures the states of other layers than the draft was made for
     files -          each step leaves a file open
     generator R      rank R draws from a generator in another state; no fault: the first rank counts
     hot -            verify samples at a temperature that is two fifths too high
@@ -45,6 +46,7 @@ class Faults:
         self.kind = ""
         self.rank = 0
         self._undo: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        self._layers: list[int] | None = None
 
     def refresh(self, worker: Any) -> None:
         """Read the file; take the old fault out and plant the new one."""
@@ -52,6 +54,9 @@ class Faults:
         kind, rank = (said[0], said[1]) if said else ("", "0")
         if (kind, rank) == (self.kind, str(self.rank)):
             return
+        if self._layers is not None:
+            worker.target_worker.model_runner.model.model.layers_to_capture = self._layers
+            self._layers = None
         for parameter, whole in self._undo:
             parameter.data.copy_(whole)
         self._undo.clear()
@@ -62,6 +67,9 @@ class Faults:
             for name, parameter in target.named_parameters():
                 if "o_proj" in name:
                     self._rotate(parameter, only=self.rank)
+        elif kind == "capture":
+            self._layers = target.model.layers_to_capture
+            target.model.layers_to_capture = [layer - 1 for layer in self._layers]
         elif kind == "draft-shard":
             shared = {parameter.data_ptr() for parameter in target.parameters()}
             for parameter in draft.parameters():

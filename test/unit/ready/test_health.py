@@ -101,3 +101,15 @@ def test_a_rank_that_is_gone_is_red(manager: SimpleNamespace) -> None:
 def test_a_rank_that_failed_is_red_with_its_cause(manager: SimpleNamespace) -> None:
     death.board().claim("rank TP1").fail("SelfTestError: no", "")
     assert "SelfTestError: no" in health.trouble(manager)
+
+
+def test_a_degraded_server_is_green_and_says_why(manager: SimpleNamespace) -> None:
+    healthy = health.answer(manager)
+    assert healthy is not None and (healthy.status_code, healthy.body) == (200, b"")
+    assert construction._rank is not None
+    construction._rank.raise_alarm("degraded: accept length 1.00 over 512 verify cycles")
+    for answer in (health.answer(manager), health.follower(), health.well()):
+        assert answer is not None and answer.status_code == 200
+        assert answer.body == b"degraded: accept length 1.00 over 512 verify cycles"
+    construction._rank.raise_alarm("")
+    assert health.well().body == b""

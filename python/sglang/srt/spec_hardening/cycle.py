@@ -1,5 +1,7 @@
 """The pulse of decoding: which part of a cycle a rank is in, how long a verify has been out.
 
+The same calls tell a watcher, if there is one (`watch.live`), where the phases of a cycle begin.
+
 A verify is out from its launch until its accept counts are on the CPU and were handled; on a GPU
 the call that launches it returns long before, so the launching call says nothing. Written into
 the rank's record without locks; `health` reads it in the parent.
@@ -8,11 +10,32 @@ the rank's record without locks; `health` reads it in the parent.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from . import construction, faults, stages
 
 _PARTS = {stage.name: number for number, stage in enumerate(stages.CYCLE, start=1)}
+
+
+class Watcher(Protocol):
+    """What wants to know how a cycle goes on; called on the stream that is current."""
+
+    def launched(self, batch: Any) -> None: ...
+
+    def entered(self, stage: str) -> None: ...
+
+    def begin(self, phase: str) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+_watcher: Watcher | None = None
+
+
+def watch_with(watcher: Watcher | None) -> None:
+    """Tell `watcher` from now on; None: nobody."""
+    global _watcher
+    _watcher = watcher
 
 
 def enter(stage: str) -> None:
@@ -20,6 +43,8 @@ def enter(stage: str) -> None:
     rank = construction.here()
     if rank is not None:
         rank.part = _PARTS[stage]
+    if _watcher is not None:
+        _watcher.entered(stage)
     faults.hit(stage)
 
 
@@ -30,6 +55,20 @@ def launched(batch: Any) -> None:
         rank.launched += 1
         if not rank.pending_since:
             rank.pending_since = time.monotonic()
+    if _watcher is not None and not batch.forward_mode.is_idle():
+        _watcher.launched(batch)
+
+
+def begin(phase: str) -> None:
+    """A part of a cycle begins of which only the watcher knows (`watch.phases`)."""
+    if _watcher is not None:
+        _watcher.begin(phase)
+
+
+def ended() -> None:
+    """All of a cycle is launched."""
+    if _watcher is not None:
+        _watcher.ended()
 
 
 def completed() -> None:

@@ -26,7 +26,8 @@ from . import stages
 logger = logging.getLogger(__name__)
 
 PATH_VARIABLE = "SGLANG_SPEC_RECORD"
-PAGE = 4096
+PAGE = 8192
+TALLIES = 8  # that a page holds, see `watch.tallies`
 MAX_RANKS = 255
 _MAGIC = b"SGLSPEC1"
 
@@ -54,7 +55,9 @@ class _Header(ctypes.Structure):
 class Rank(ctypes.Structure):
     """One rank's page. Text is UTF-8, cut to the field; set `status` last.
 
-    `pending_since` is when the oldest verify that is out was launched, 0 if none is.
+    `pending_since` is when the oldest verify that is out was launched, 0 if none is. `alarm` says
+    why speculation is degraded, empty if it is not; `group`, `tally_at` and `tally` are written and
+    read by `watch.tallies`.
     """
 
     pid: int
@@ -72,6 +75,10 @@ class Rank(ctypes.Structure):
     label: bytes
     cause: bytes
     traceback: bytes
+    group: int
+    tally_at: ctypes.Array[ctypes.c_uint64]
+    tally: ctypes.Array[ctypes.c_uint64]
+    alarm: bytes
 
     _fields_ = [
         ("pid", ctypes.c_int32),
@@ -89,6 +96,10 @@ class Rank(ctypes.Structure):
         ("label", ctypes.c_char * 40),
         ("cause", ctypes.c_char * 640),
         ("traceback", ctypes.c_char * 3200),
+        ("group", ctypes.c_uint32),
+        ("tally_at", ctypes.c_uint64 * TALLIES),
+        ("tally", ctypes.c_uint64 * TALLIES),
+        ("alarm", ctypes.c_char * 480),
     ]
 
     @property
@@ -113,6 +124,10 @@ class Rank(ctypes.Structure):
         self.part = 0
         self.entered = now
         self.deadline = now + limit if limit else 0.0
+
+    def raise_alarm(self, reason: str) -> None:
+        """Say why speculation is degraded; an empty reason takes it back."""
+        self.alarm = _cut(reason, 480)
 
     def fail(self, cause: str, traceback: str) -> None:
         """The rank's last words; the first failure stays."""

@@ -15,7 +15,9 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
+from .. import cycle
 from ..fidelity import window as penalties
+from ..watch import phases
 from .plain_graphs import PlainGraphs
 
 
@@ -54,10 +56,12 @@ def decode(
         capture_hidden_mode=CaptureHiddenMode.FULL,
         return_hidden_states_before_norm=False,
     )
+    cycle.begin(phases.DECODE)
     with graphs.installed(runner):
         done = target_worker.forward_batch_generation(
             batch=None, forward_batch=forward_batch, is_verify=True
         )
+    cycle.begin(phases.SAMPLE)
     if grammar_barrier is not None and batch.has_grammar:
         grammar_barrier()
     # The scheduler's own penalties are out of work on a server that speculates.

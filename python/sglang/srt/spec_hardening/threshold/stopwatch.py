@@ -33,6 +33,10 @@ class Stopwatch:
         if self._module is not None:
             self._module.synchronize()
 
+    def passed(self, mark: Any) -> bool:
+        """Whether the device is past a mark, so that `seconds` to it needs no `wait`."""
+        return self._module is None or bool(mark.query())
+
     def seconds(self, begun: Any, ended: Any) -> float:
         if self._module is None:
             return float(ended - begun)

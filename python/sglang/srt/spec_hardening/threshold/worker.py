@@ -222,4 +222,5 @@ class BatchThreshold:
         states = result.logits_output.hidden_states
         self.ring.store(rows, counts, states, result.next_token_ids)
         self.behind.add_one(rows)
+        cycle.ended()
         return result

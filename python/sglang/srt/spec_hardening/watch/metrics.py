@@ -1,0 +1,111 @@
+"""What the watch sees as Prometheus metrics, next to the scheduler's others.
+
+Names and labels follow `observability/metrics_collector.py`; docs/metrics.md explains each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .alarm import State, Verdict
+from .counts import Change, Step
+from .phases import Cycle, band
+
+# Seconds: a phase of a tiny model on a fast GPU takes 20 us, a verify on a CPU a second.
+BUCKETS = tuple(base * 10.0**power for power in range(-5, 1) for base in (1.0, 2.0, 5.0))
+
+
+class Metrics:
+    """The metrics of one scheduler. Made once in a process: names are registered for good."""
+
+    def __init__(self, labels: dict[str, str]) -> None:
+        """`labels` are those of the scheduler's collector."""
+        from prometheus_client import Counter, Gauge, Histogram
+
+        self._labels = labels
+        self._children: dict[tuple[Any, ...], Any] = {}
+
+        def counter(name: str, text: str, *own: str) -> Any:
+            return Counter(f"sglang:{name}", text, labelnames=[*labels, *own])
+
+        self._proposed = counter(
+            "spec_proposed_drafts_total",
+            "Drafts proposed at a position, by the number of draft steps of their cycle.",
+            "num_steps",
+            "position",
+        )
+        self._correct = counter(
+            "spec_correct_drafts_total",
+            "Drafts accepted at a position, by the number of draft steps of their cycle.",
+            "num_steps",
+            "position",
+        )
+        self._cycles = counter(
+            "spec_verify_cycles_total",
+            "Verify cycles of a request, by the number of draft steps.",
+            "num_steps",
+        )
+        self._plain = counter(
+            "spec_plain_cycles_total", "Decode steps of a request while speculation is off."
+        )
+        self._switches = counter(
+            "spec_switches_total",
+            "Changes of the number of draft steps between two batches (0: off).",
+            "from_steps",
+            "to_steps",
+            "reason",
+        )
+        self._seconds = counter(
+            "spec_decode_seconds_total",
+            "Seconds that decode batches were out, with speculation on and off.",
+            "speculation",
+        )
+        self._phases = Histogram(
+            "sglang:spec_phase_seconds",
+            "Seconds of a phase of a decode cycle, by batch size.",
+            labelnames=[*labels, "phase", "batch_size"],
+            buckets=BUCKETS,
+        )
+        self._state = Gauge(
+            "sglang:spec_state",
+            "1 for the state that speculation is in: healthy, degraded or unproven.",
+            labelnames=[*labels, "state"],
+            multiprocess_mode="mostrecent",
+        )
+
+    def step(self, step: Step, seconds: float, change: Change | None) -> None:
+        """One decode batch is back; `seconds` is what it adds to the time on or off."""
+        rows, steps = len(step.correct_drafts), step.num_steps
+        if step.plain:
+            self._child(self._plain).inc(rows)
+        else:
+            self._child(self._cycles, num_steps=steps).inc(rows)
+        for position in range(1, steps + 1):
+            correct = sum(count >= position for count in step.correct_drafts)
+            self._child(self._proposed, num_steps=steps, position=position).inc(rows)
+            self._child(self._correct, num_steps=steps, position=position).inc(correct)
+        self._child(self._seconds, speculation="on" if steps else "off").inc(seconds)
+        if change is not None:
+            self._child(
+                self._switches,
+                from_steps=change.before,
+                to_steps=change.after,
+                reason=change.reason,
+            ).inc()
+
+    def cycle(self, cycle: Cycle) -> None:
+        """The times of a cycle are known."""
+        size = band(cycle.rows)
+        for phase, seconds in cycle.seconds.items():
+            self._child(self._phases, phase=phase, batch_size=size).observe(seconds)
+
+    def verdict(self, verdict: Verdict) -> None:
+        for state in State:
+            self._child(self._state, state=str(state)).set(int(state is verdict.state))
+
+    def _child(self, metric: Any, **own: Any) -> Any:
+        """The metric with its labels; looked up once for each set, which costs more than to add."""
+        key = (id(metric), *own.values())
+        if key not in self._children:
+            self._children[key] = metric.labels(**self._labels, **own)
+        return self._children[key]
