@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import threading
 import time
@@ -23,6 +24,7 @@ from kit.watch_checks import (
     scrape,
     watched,
 )
+from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
 
@@ -82,6 +84,45 @@ def test_a_wrong_capture_on_a_live_server_is_an_alarm_that_clears(server: Faulty
     assert scrape(client)("spec_state", 'state="healthy"') == 1
     said = [line for line in server.server.log.read_text().splitlines() if "Speculation is" in line]
     assert len(said) == 2 and "degraded: accept" in said[0] and said[1].endswith("healthy")
+
+
+def test_rates_across_switches_are_those_of_the_width_that_was_used(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    """One or two requests draft three steps, more draft none; whatever is drafted is accepted."""
+    config = tmp_path / "adaptive.json"
+    slots = {"1": {"candidate_steps": [STEPS]}, "3": {"candidate_steps": [0]}}
+    config.write_text(json.dumps(slots))
+    flags = ("--speculative-adaptive", "--speculative-adaptive-config", str(config))
+    flags += ("--skip-speculative-self-test", "--decode-log-interval", "4")
+    launch = Launch(tiny.target, Speculation(tiny.draft, STEPS, 1, STEPS + 1), arguments=flags)
+    with servers.start(launch, "watch-adaptive") as started:
+        client = Client(started.wait_ready().url)
+        body = {
+            "input_ids": [[0, 70 + row, 71] for row in range(3)],
+            "sampling_params": [
+                {"temperature": 0, "ignore_eos": True, "max_new_tokens": length}
+                for length in (9, 12, 41)
+            ],
+        }
+        before = watched(client)["acceptance"]["verify_cycles"]  # of a health probe
+        answers = [answer["meta_info"] for answer in client.post("/generate", **body).json()]
+        state = watched(client)
+        log = started.log.read_text()
+        client.close()
+    for meta in answers:
+        assert meta["spec_num_proposed_drafts"] == meta["spec_num_correct_drafts"]
+    assert [meta["spec_accept_rate"] for meta in answers[1:]] == [1, 1]
+    rates = {
+        line.split("accept rate: ")[1].split(",")[0]
+        for line in log.splitlines()
+        if "accept rate" in line
+    }
+    assert rates <= {"0.00", "1.00"} and "1.00" in rates
+    assert state["state"] == "unproven"
+    assert {each["reason"] for each in state["acceptance"]["switches"]} == {"adaptive"}
+    cycles = sum(state["acceptance"]["verify_cycles"].values()) - sum(before.values())
+    assert cycles == sum(meta["spec_verify_ct"] for meta in answers)
 
 
 @pytest.mark.full  # two ranks of their own
