@@ -17,7 +17,9 @@ ELSEWHERE = {
     "comm-bench": "comm.command",
     "contract": "contract.command",
     "doctor": "doctor.command",
+    "report": "watch.command",
     "smoke": "smoke.command",
+    "top": "watch.command",
 }
 STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
 from kit.watch_checks import (
@@ -24,6 +25,7 @@ from kit.watch_checks import (
     scrape,
     watched,
 )
+from sglang_spec.cli import main
 from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
@@ -59,6 +61,25 @@ def test_what_is_counted_is_what_the_requests_say(server: FaultyServer) -> None:
 
 def test_switches_and_the_time_off_are_counted(server: FaultyServer) -> None:
     check_switches_and_time_off(server.client)
+
+
+def test_report_and_top_of_a_running_server(server: FaultyServer, tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    done = CliRunner().invoke(main, ["report", server.server.url, "--output", str(output)])
+    assert done.exit_code == 0, done.output
+    page = output.read_text()
+    for part in (
+        "healthy",
+        "Batch threshold",
+        "draft_extend",
+        "speculative_num_steps",
+        "patch set",
+    ):
+        assert part in page, part
+    live = ["top", server.server.url, "--interval", "0.2", "--count", "1"]
+    done = CliRunner().invoke(main, live)
+    assert done.exit_code == 0, done.output
+    assert "healthy" in done.output and "accept length" in done.output
 
 
 def test_a_wrong_capture_on_a_live_server_is_an_alarm_that_clears(server: FaultyServer) -> None:

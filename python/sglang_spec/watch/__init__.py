@@ -1,0 +1,1 @@
+"""What a running server shows of its speculation: live in a terminal, and as one page."""
