@@ -13,6 +13,7 @@ from . import process
 
 # Name of each sub-command that has a package of its own: where it is.
 ELSEWHERE = {
+    "bench": "bench.command",
     "capture": "capture.command",
     "comm-bench": "comm.command",
     "contract": "contract.command",
@@ -20,8 +21,9 @@ ELSEWHERE = {
     "report": "watch.command",
     "smoke": "smoke.command",
     "top": "watch.command",
+    "sweep": "sweep.command",
 }
-STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench")
+STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench", "bench", "sweep")
 
 
 class Commands(click.Group):

@@ -10,6 +10,13 @@ from types import TracebackType
 import httpx
 
 
+def _changed(content: bytes, position: int) -> bytes:
+    answer = json.loads(content)
+    if len(answer["output_ids"]) > position:
+        answer["output_ids"][position] ^= 1
+    return json.dumps(answer).encode()
+
+
 class Proxy:
     """`with Proxy(url, position=5) as proxy: proxy.url`: token `position` is another one."""
 
@@ -28,11 +35,17 @@ class Proxy:
 
             def _answer(self, reply: httpx.Response, lie: bool = False) -> None:
                 content = reply.content
-                if lie and reply.headers["content-type"].startswith("application/json"):
-                    answer = json.loads(content)
-                    if len(answer["output_ids"]) > position:
-                        answer["output_ids"][position] ^= 1
-                    content = json.dumps(answer).encode()
+                kind = reply.headers.get("content-type", "")
+                if lie and kind.startswith("application/json"):
+                    content = _changed(content, position)
+                elif lie and kind.startswith("text/event-stream"):
+                    events = [
+                        b"data: " + _changed(event[6:], position)
+                        if event.startswith(b"data: {")
+                        else event
+                        for event in content.split(b"\n\n")
+                    ]
+                    content = b"\n\n".join(events)
                 self.send_response(reply.status_code)
                 self.send_header("content-type", reply.headers.get("content-type", "text/plain"))
                 self.send_header("content-length", str(len(content)))

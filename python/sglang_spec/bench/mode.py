@@ -23,7 +23,7 @@ class Settings:
     """What all servers of a comparison have in common.
 
     `threshold` is N of the mode of that name; `kv_tokens` 0 leaves the size of the KV cache to the
-    server; `extra` goes to every server as it is.
+    server; `extra` goes to every server as it is. `num_draft_tokens` None is those of a chain.
     """
 
     shape: Shape
@@ -34,6 +34,8 @@ class Settings:
     kv_tokens: int = 0
     dtype: str = "bfloat16"
     extra: tuple[str, ...] = ()
+    topk: int = 1
+    num_draft_tokens: int | None = None
 
 
 def launch(name: str, settings: Settings) -> Launch:
@@ -47,7 +49,8 @@ def launch(name: str, settings: Settings) -> Launch:
     speculation, flags = None, []
     if name != OFF:
         steps = settings.num_steps
-        speculation = Speculation(pair.draft, steps, 1, steps + 1)
+        width = settings.num_draft_tokens or steps + 1
+        speculation = Speculation(pair.draft, steps, settings.topk, width)
         flags = [*shape.spec_arguments, *_flags(name, settings)]
     return Launch(
         pair.target,
