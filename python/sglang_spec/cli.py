@@ -13,7 +13,9 @@ from . import process
 
 # Name of each sub-command that has a package of its own: where it is.
 ELSEWHERE = {
+    "advise": "advise.command",
     "bench": "bench.command",
+    "canary": "canary.command",
     "capture": "capture.command",
     "comm-bench": "comm.command",
     "contract": "contract.command",
@@ -23,7 +25,7 @@ ELSEWHERE = {
     "top": "watch.command",
     "sweep": "sweep.command",
 }
-STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench", "bench", "sweep")
+STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench", "bench", "sweep", "canary")
 
 
 class Commands(click.Group):

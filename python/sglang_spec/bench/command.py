@@ -111,7 +111,7 @@ def run_command(
         common.seed, common.stop_at_eos, common.seconds,
     )  # fmt: skip
     if common.dry_run:
-        _describe(plan, common.as_json)
+        describe(plan, common.as_json)
         return
     run, code = _measured(plan, tested, common, output)
     sys.exit(code or shown(run, common.as_json))
@@ -135,7 +135,8 @@ def settings(plan: Plan, common: Common) -> dict[str, Any]:
     }
 
 
-def _describe(plan: Plan, as_json: bool) -> None:
+def describe(plan: Plan, as_json: bool) -> None:
+    """What `--dry-run` prints."""
     groups = [[one.name for one in group] for group in plan.groups()]
     told = {
         "groups": groups,
