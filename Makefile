@@ -14,8 +14,9 @@ FAULT_SECONDS ?= inf
 
 SOAK_ARGS ?= --requests 500
 KITS_ARGS ?=
+BENCH_ARGS ?= --mode none,static,auto --context 128 --concurrency 1,4 --new-tokens 64 --together 2
 
-.PHONY: help venv vendor demo serve test-spec test-spec-gpu test-unit test-full test-upstream soak faults mutation mails wheel pack lint format clean
+.PHONY: help venv vendor demo serve bench test-spec test-spec-gpu test-unit test-full test-upstream soak faults mutation mails wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -30,6 +31,11 @@ demo: venv  ## a real EAGLE3 server answers; table on stdout, figures in build/d
 
 serve: venv  ## keep a server with EAGLE3 up on 127.0.0.1 (PORT=30000) and print the curl line
 	@$(PY) -m sglang_spec serve --port $(PORT)
+
+bench: venv  ## speculation against none on the embedded pair; table, and results in build/bench
+	@rm -rf build/bench
+	@$(PY) -m sglang_spec bench run $(BENCH_ARGS) --output build/bench
+	@$(PY) -m sglang_spec bench report build/bench/run.jsonl --record build/bench/concurrency.json >/dev/null
 
 test-spec: venv  ## unit tests and real EAGLE3 decodes; JUnit XML in build/junit.xml
 	@mkdir -p build

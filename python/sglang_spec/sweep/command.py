@@ -75,7 +75,7 @@ def sweep(
         raise click.UsageError("; ".join(["no point is left", *(why for _, why in pruned)]))
     tested = common.subject()
     made = subject.settings(tested, cells, 0, arguments, common.dtype)
-    sides = [*subject.of_modes([mode.OFF], made), *(_side(one, made) for one in kept)]
+    sides = [*subject.of_modes([mode.OFF], made), *(side(one, made) for one in kept)]
     plan = Plan(
         tuple(sides), cells, common.rounds, common.together, tested.corpus, output / "logs",
         common.seed, common.stop_at_eos, common.seconds, go_on=True,
@@ -94,7 +94,8 @@ def sweep(
     sys.exit(code or found)
 
 
-def _side(one: Point, made: mode.Settings) -> Side:
+def side(one: Point, made: mode.Settings) -> Side:
+    """The server of a point."""
     launch = mode.launch(
         mode.STATIC,
         replace(
