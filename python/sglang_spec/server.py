@@ -40,7 +40,7 @@ class Speculation:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that makes two servers the same or not; `python` runs it, this one by default."""
+    """Everything that makes two servers the same or not; `python` are the words that run it."""
 
     model: Path
     speculation: Speculation | None = None
@@ -48,12 +48,12 @@ class Launch:
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
-    python: str = sys.executable
+    python: tuple[str, ...] = (sys.executable,)
 
     def command(self, port: int) -> list[str]:
         """The exact command line; a person can run it as it is."""
         return [
-            *(self.python, "-m", "sglang.launch_server"),
+            *(*self.python, "-m", "sglang.launch_server"),
             *("--model-path", str(self.model), "--host", "127.0.0.1", "--port", str(port)),
             *("--dtype", self.dtype),
             *(cpu_arguments() if host.device() == "cpu" else ()),

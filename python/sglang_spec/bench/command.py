@@ -90,12 +90,15 @@ def run_command(
     ARGUMENTS after -- go to every server. Exit code 0: fine, 1: something invalid or failed.
 
     \b
-    Example: sglang-spec bench run --concurrency 1,4 --together 2 -- --attention-backend triton
+    Example: sglang-spec bench run --concurrency 1,4 --together 2 -- --log-level warning
     """
     named = ctx.get_parameter_source("modes") is not click.core.ParameterSource.DEFAULT
     names = [name for name in modes.split(",") if name] if named or not urls else []
-    tested = common.subject()
+    tested = common.subject(running=bool(urls))
     cells = common.cells()
+    most = subject.most_requests(cells)
+    if mode.THRESHOLD in names and threshold > most:
+        raise click.UsageError(f"--threshold {threshold} is above all loads; they reach {most}")
     try:
         made = subject.settings(tested, cells, threshold, arguments, common.dtype)
         made = replace(made, num_steps=num_steps)

@@ -38,6 +38,8 @@ def summary(made: Mapping[str, Any]) -> str:
         lines += [_row(row[heading] for heading in HEADINGS) for row in rows]
         reasons = [f"- `{name}` is invalid: {why}" for name, one in sides.items()
                    for why in one["invalid"]]  # fmt: skip
+        reasons += [f"- `{name}`, predicted: {phases(one['predicted'])}"
+                    for name, one in sides.items() if one["predicted"]]  # fmt: skip
         lines += ["", *([*reasons, ""] if reasons else [])]
     for name, why in made["failed"].items():
         lines += [f"- `{name}` could not be measured: {why.splitlines()[-1]}"]
@@ -73,6 +75,19 @@ def columns(name: str, one: Mapping[str, Any]) -> dict[str, str]:
 
 def _number(value: float | None, digits: int) -> str:
     return DASH if value is None else f"{value:.{digits}f}"
+
+
+def phases(predicted: Mapping[str, Any]) -> str:
+    """Milliseconds of a plain step and a cycle, and what the cycle is made of."""
+    shares = ", ".join(
+        f"{phase.replace('_', '-')} {share:.0%}"
+        for phase, share in predicted["phase_shares"].items()
+    )
+    beyond = "; beyond what was measured" if predicted["extrapolated"] else ""
+    return (
+        f"a plain step {predicted['step_ms']:.2f} ms, a cycle {predicted['cycle_ms']:.2f} ms: "
+        f"{shares}{beyond}"
+    )
 
 
 def interval(ratio: Mapping[str, Any] | None) -> str:

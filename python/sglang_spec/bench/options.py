@@ -96,7 +96,12 @@ class Common:
         except CellError as error:
             raise click.UsageError(str(error)) from error
 
-    def subject(self) -> subject.Subject:
+    def subject(self, running: bool = False) -> subject.Subject:
+        """The pair; of servers that run already (`running`) it has to be said."""
+        if running and self.pair is None and self.model is None:
+            raise click.UsageError(
+                "say what the servers serve: --pair, or --model, --draft and --prompts"
+            )
         try:
             return subject.subject(self.pair, self.model, self.draft, self.prompts)
         except (CorpusError, ModelError) as error:

@@ -71,7 +71,7 @@ def settings(
     subject: Subject, cells: Sequence[Cell], threshold: int, extra: Sequence[str], dtype: str
 ) -> mode.Settings:
     """What all launched sides have in common: room for the largest cell, a token an event."""
-    most = max([cell.concurrency or 32 for cell in cells])
+    most = most_requests(cells)
     need = max(cell.kv_tokens for cell in cells)
     return mode.Settings(
         subject.shape,
@@ -85,6 +85,11 @@ def settings(
     )
 
 
+def most_requests(cells: Sequence[Cell]) -> int:
+    """Requests that a server has to run at a time; 32 for open loops."""
+    return max(cell.concurrency or 32 for cell in cells)
+
+
 def of_modes(names: Sequence[str], common: mode.Settings) -> list[Side]:
     """A side for each of `mode.ALL`; ValueError for another name."""
     return [Side(name, made := mode.launch(name, common), flags=flags(made)) for name in names]
@@ -96,13 +101,10 @@ def of_upstream(python: Path, common: mode.Settings) -> Side:
 
 
 def elsewhere(side: Side, python: Path) -> Side:
-    """`side` launched by another interpreter, without this one's module path."""
+    """`side` launched by another interpreter, which does not see this one's module path."""
     assert side.launch is not None
-    launch = replace(
-        side.launch,
-        python=str(python),
-        environment={**side.launch.environment, "PYTHONPATH": ""},
-    )
+    # By `env`, as what watches over the server still needs that path.
+    launch = replace(side.launch, python=("env", "-u", "PYTHONPATH", str(python)))
     return Side(side.name, launch, flags=side.flags or flags(launch))
 
 

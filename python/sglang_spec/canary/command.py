@@ -42,10 +42,11 @@ def canary(
     flags; "" is EAGLE3 as it is here. Exit code 0: B may, 1: it may not, 2: wrong usage.
 
     \b
-    Example: sglang-spec canary "" "--attention-backend triton" --together 2
-             sglang-spec canary "" "/opt/new/bin/python" --concurrency 1,8
+    Example: sglang-spec canary "" "--log-level warning" --together 2
+             sglang-spec canary none "" --fail-under 1.2 --concurrency 1,8
     """
-    tested, cells = common.subject(), common.cells()
+    running = any(text.startswith("http") for text in (a, b))
+    tested, cells = common.subject(running), common.cells()
     made = replace(subject.settings(tested, cells, 0, arguments, common.dtype), num_steps=num_steps)
     try:
         sides = (spec.side(verdict.A, a, made), spec.side(verdict.B, b, made))

@@ -69,8 +69,7 @@ def sweep(
             raise click.UsageError(str(error)) from error
         common = replace(common, concurrencies=tuple(batches))
     cells = common.cells()
-    most = max(cell.concurrency or 10**9 for cell in cells)
-    kept, pruned = point.prune(points, most, _ranks(arguments))
+    kept, pruned = point.prune(points, subject.most_requests(cells), _ranks(arguments))
     if not kept:
         raise click.UsageError("; ".join(["no point is left", *(why for _, why in pruned)]))
     tested = common.subject()

@@ -85,11 +85,9 @@ def test_another_environment_is_launched_by_its_own_python(tmp_path: Path) -> No
     )
     side = subject.of_upstream(python, common)
     assert side.launch is not None
-    assert side.launch.command(1)[:3] == [str(python), "-m", "sglang.launch_server"]
-    assert side.launch.environment["PYTHONPATH"] == ""
-    assert side.launch == replace(
-        mode.launch("static", common), python=str(python), environment={"PYTHONPATH": ""}
-    )
+    words = ("env", "-u", "PYTHONPATH", str(python))
+    assert side.launch.command(1)[:6] == [*words, "-m", "sglang.launch_server"]
+    assert side.launch == replace(mode.launch("static", common), python=words)
 
 
 def test_a_checkpoint_is_known_by_its_files(tmp_path: Path) -> None:
@@ -110,6 +108,7 @@ def test_a_checkpoint_is_known_by_its_files(tmp_path: Path) -> None:
         (["--model", "x"], "both --model and --draft"),
         (["--model", "x", "--draft", "y"], "acceptance on random tokens misleads"),
         (["--concurrency", "8", "--requests", "2"], "cannot run 8 at a time"),
+        (["--mode", "none,threshold"], "--threshold 32 is above all loads; they reach 4"),
         (["--concurrency", "a"], "no list of numbers"),
         (["--url", "x=localhost:1"], "NAME=http"),
     ],
@@ -117,6 +116,11 @@ def test_a_checkpoint_is_known_by_its_files(tmp_path: Path) -> None:
 def test_wrong_usage_says_what_is_right(arguments: list[str], says: str) -> None:
     done = CliRunner().invoke(command.bench, ["--pair", "tiny", "--dry-run", *arguments])
     assert done.exit_code == 2 and says in " ".join(done.output.replace("│", " ").split())
+
+
+def test_of_servers_that_run_it_has_to_be_said_what_they_serve() -> None:
+    done = CliRunner().invoke(command.bench, ["--url", "x=http://127.0.0.1:1", "--dry-run"])
+    assert done.exit_code == 2 and "say what the servers serve" in done.output
 
 
 def test_a_dry_run_starts_nothing_and_tells_the_cost(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_every_file_has_its_provenance_and_says_that_it_is_partial(make: Make) -
     summary = (folder / "summary.md").read_text()
     assert "| `static` | 15.5 ± " in summary and "3 of 4" not in summary
     assert "6 of 8, 2 ties" in summary
+    assert "a cycle 20.00 ms: draft 20%, verify 60%, draft-extend 15%, cycle-rest 5%" in summary
     modes = output.by_mode(output.figures(run))
     assert modes["modes"]["static"]["8"]["64"]["accept_length"] == 2.5
     assert modes["provenance"]["pin"]["patch_set"] == "feed"

@@ -120,8 +120,7 @@ def test_what_a_side_can_be(tmp_path: Path) -> None:
     assert off.launch and off.launch.speculation is None
     assert off.launch.arguments[-2:] == ("--tp-size", "2")
     other = spec.side("B", f"{python} --attention-backend triton", common)
-    assert other.launch and other.launch.command(1)[0] == str(python)
-    assert other.launch.environment["PYTHONPATH"] == ""
+    assert other.launch and other.launch.python == ("env", "-u", "PYTHONPATH", str(python))
     for text, says in (("fast", "'fast' is no flag"), ("/no/python", "no interpreter /no/python")):
         with pytest.raises(spec.SpecError, match=says):
             spec.side("B", text, common)
@@ -134,4 +133,6 @@ def test_the_command_takes_flags_as_texts_and_refuses_others(tmp_path: Path) -> 
     assert told["groups"] == [["A", "B"]]
     assert told["sides"]["B"]["command"].endswith("--speculative-num-steps 5")
     assert CliRunner().invoke(canary, ["", "fast", *common]).exit_code == 2
+    done = CliRunner().invoke(canary, ["", "http://127.0.0.1:1", "--dry-run"])
+    assert done.exit_code == 2 and "say what the servers serve" in done.output
     assert CliRunner().invoke(canary, [""]).exit_code == 2
