@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,10 @@ class Side:
             return {"url": self.url}
         command = self.launch.command(0)
         variables = " ".join(f"{k}={v}" for k, v in sorted(self.launch.environment.items()))
-        return {"command": shlex.join([*command[command.index("-m") :]]), "environment": variables}
+        told = {"command": shlex.join(command[command.index("-m") :]), "environment": variables}
+        if self.launch.python != (sys.executable,):
+            told["python"] = shlex.join(self.launch.python)
+        return told
 
 
 @dataclass(frozen=True)

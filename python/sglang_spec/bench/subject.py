@@ -70,7 +70,11 @@ def subject(
 def settings(
     subject: Subject, cells: Sequence[Cell], threshold: int, extra: Sequence[str], dtype: str
 ) -> mode.Settings:
-    """What all launched sides have in common: room for the largest cell, a token an event."""
+    """What all launched sides have in common: room for the largest cell, and how they stream.
+
+    On a GPU an event carries 8 tokens (`mode`), or the one thread of the client would be the limit.
+    """
+    on_cpu = host.device() == "cpu"
     most = most_requests(cells)
     need = max(cell.kv_tokens for cell in cells)
     return mode.Settings(
@@ -79,9 +83,9 @@ def settings(
         threshold=threshold,
         most_requests=most,
         # On a CPU the cache has a fixed size; a GPU server takes what its memory holds.
-        kv_tokens=max(16384, need) if host.device() == "cpu" else 0,
+        kv_tokens=max(16384, need) if on_cpu else 0,
         dtype=dtype,
-        extra=("--stream-interval", "1", *extra),
+        extra=(*(("--stream-interval", "1") if on_cpu else ()), *extra),
     )
 
 
