@@ -61,8 +61,9 @@ def advise(
         raise click.UsageError(str(error)) from error
     except httpx.HTTPError as error:
         raise click.UsageError(f"{url}: {error!r}") from error
-    given = {"accept_length": accept_length, "kv_tokens": kv_tokens,
+    given: dict[str, Any] = {"accept_length": accept_length, "kv_tokens": kv_tokens,
              "most_requests": max_running_requests}  # fmt: skip
+    given["kv_fixed"] = False if kv_tokens else None
     known = Costs(**{**vars(found), **{k: v for k, v in given.items() if v is not None}})
     with Console(stderr=True).status("serving the log under each policy"):
         advice = policy.advise(requests, known)
@@ -102,7 +103,7 @@ def sentences(advice: policy.Advice) -> list[str]:
         else "a cycle pays at every batch size that was measured"
     )
     room = (
-        "what it costs in KV capacity was not measured"
+        "what it costs in KV capacity was not measured (or the capacity was fixed by a flag)"
         if advice.kv_cost is None
         else f"it takes {advice.kv_cost:.1%} of the KV capacity"
     )
@@ -113,6 +114,7 @@ def sentences(advice: policy.Advice) -> list[str]:
             "flags: none",
         ]
     return [
-        f"speculation pays: mean latency {advice.gain:.2f} times lower; {crossing}; {room}",
+        f"speculation pays: without it the mean latency is {advice.gain:.2f} times as long; "
+        f"{crossing}; {room}",
         f"flags: {advice.flags}",
     ]

@@ -21,7 +21,8 @@ class CostsError(ValueError):
 class Costs:
     """`table` gives seconds of a plain step and of a cycle by rows and context (`CostTable`).
 
-    `accept_length` tokens a cycle; `kv_tokens` room without and with speculation (None: unknown);
+    `accept_length` tokens a cycle; `kv_tokens` room without and with speculation (None: unknown;
+    `kv_fixed`: both servers were told how much, so that it says nothing of what a draft costs);
     `prefill` seconds a prompt token; `flags` launch what was measured, without a threshold.
     """
 
@@ -32,6 +33,7 @@ class Costs:
     most_requests: int
     flags: str
     source: Mapping[str, Any]
+    kv_fixed: bool = False
 
     def gain(self, rows: int, context: float) -> float:
         """Speed of decoding with speculation over without, at a batch of so many rows."""
@@ -70,6 +72,8 @@ def of_run(path: Path) -> Costs:
         flags=static[0] if static else _flags(fast),
         source={"run": str(path), "pin": run.header["pin"], "host": run.header["host"],
                 "checkpoints": run.header["checkpoints"], "partial": run.partial},
+        kv_fixed=any("--max-total-tokens" in one["settings"].get("command", "")
+                     for one in run.sides.values()),
     )  # fmt: skip
 
 

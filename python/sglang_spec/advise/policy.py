@@ -42,7 +42,8 @@ class Advice:
 def advise(log: Sequence[Request], costs: Costs) -> Advice:
     """Serve the log under every policy and choose; `gain` is the latency without over the best's.
 
-    Without a measured KV room the two are taken to be alike, and `kv_cost` is None.
+    Without a measured KV room the two are taken to be alike; `kv_cost` is then None, and also where
+    the room was fixed by a flag.
     """
     plain, fast = costs.kv_tokens
     outcomes = {
@@ -67,7 +68,7 @@ def advise(log: Sequence[Request], costs: Costs) -> Advice:
         flags=flags,
         gain=gain,
         crossing=crossing(costs, context),
-        kv_cost=1 - fast / plain if plain and fast is not None else None,
+        kv_cost=1 - fast / plain if plain and fast is not None and not costs.kv_fixed else None,
         outcomes=outcomes,
     )
 

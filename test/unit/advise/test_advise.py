@@ -115,6 +115,8 @@ def test_crowds_only_do_not_pay_and_a_smaller_cache_can_decide() -> None:
     small = policy.advise(log, costs(kv_tokens=(8000, 2500)))
     assert not small.pays and small.kv_cost == pytest.approx(0.6875)
     refused = policy.advise(log, costs(kv_tokens=(8000, 900)))
+    fixed = policy.advise(log, costs(kv_tokens=(8000, 8000), kv_fixed=True))
+    assert fixed.pays and fixed.kv_cost is None
     assert not refused.pays and refused.outcomes[policy.ALWAYS].refused == 6
 
 
