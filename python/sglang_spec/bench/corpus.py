@@ -20,6 +20,7 @@ from ..capture.prompts import PromptError, read_prompts
 from ..models import held_out
 from ..models.tiny.plan import BOS, SPECIALS, VOCABULARY
 
+LONG_ANSWER = 96  # tokens
 FEWEST_ROWS = 4  # fewer would make the requests of a batch near copies of each other
 
 
@@ -63,9 +64,15 @@ class Corpus:
 
 
 def of_embedded() -> Corpus:
-    """The held-out prompts beside the embedded draft."""
-    rows = [json.loads(line)["prompt_ids"] for line in held_out().read_text().splitlines()]
-    return Corpus(tuple(map(tuple, rows)), "held_out.jsonl of the embedded draft")
+    """The held-out prompts beside the embedded draft that are answered at length.
+
+    After the end of a short answer there is no text to predict, and acceptance would be that of
+    junk. The kinds are mixed, so that a few requests have some of each.
+    """
+    entries = [json.loads(line) for line in held_out().read_text().splitlines()]
+    rows = [tuple(e["prompt_ids"]) for e in entries if len(e["greedy_answer_ids"]) >= LONG_ANSWER]
+    random.Random(0).shuffle(rows)
+    return Corpus(tuple(rows), "held_out.jsonl of the embedded draft")
 
 
 def of_tiny() -> Corpus:
