@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from kit.proxy import Proxy
-from kit.servers import ServerPool
+from kit.servers import ServerPool, spawner
+from sglang_spec.bench import cells, output, session, subject
 from sglang_spec.bench.runfile import read
+from sglang_spec.bench.runner import Plan
 from sglang_spec.models import Pair
 from sglang_spec.models.alter import with_capture
 from sglang_spec.server import Launch, Server, Speculation
@@ -120,11 +122,20 @@ def test_an_interrupted_run_is_partial_and_is_gone_on_with(
     assert len(digests) == 1, "every side, load and round answers the same three prompts"
 
 
-@pytest.mark.full  # starts three servers cold
-def test_servers_are_started_and_none_is_left(tmp_path: Path) -> None:
-    found = bench(tmp_path, "--mode", "none,static,threshold", "--threshold", "2", check=0)
-    assert found["cells"]["64x1"]["threshold"]["accept_length"] == 4.0
-    assert (found["cells"]["64x3"]["threshold"]["accept_length"] or 4.0) == 4.0
-    assert found["cells"]["64x3"]["none"]["rounds"] == 4, (
-        "the baseline is measured again at the end"
+@pytest.mark.full  # starts four servers
+def test_servers_are_started_one_at_a_time(servers: ServerPool, tmp_path: Path) -> None:
+    tested = subject.subject("tiny", None, None, None)
+    loads = cells.grid([64], [1, 3], [], 3, 16)
+    made = subject.settings(tested, loads, 2, (), "bfloat16")
+    sides = tuple(subject.of_modes(["none", "static", "threshold"], made))
+    plan = Plan(sides, loads, 2, 1, tested.corpus, tmp_path / "logs")
+    settings = {"sides": [side.name for side in sides], "cells": [cell.key for cell in loads]}
+    header = subject.header(tested, settings)
+    run, code = session.measure(
+        plan, header, tmp_path, False, "bench", spawn=spawner(servers.zygote)
     )
+    assert (code, run.partial) == (0, None)
+    found = output.figures(run)["cells"]
+    assert found["64x1"]["threshold"]["accept_length"] == 4.0
+    assert all(one["valid"] for cell in found.values() for one in cell.values())
+    assert found["64x3"]["none"]["rounds"] == 4, "the baseline is measured again at the end"
