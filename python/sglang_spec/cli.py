@@ -21,6 +21,7 @@ ELSEWHERE = {
     "contract": "contract.command",
     "doctor": "doctor.command",
     "report": "watch.command",
+    "serve": "recipe.command",
     "smoke": "smoke.command",
     "top": "watch.command",
     "sweep": "sweep.command",
@@ -71,20 +72,6 @@ def demo(output: Path | None, prompts: int, max_new_tokens: int, as_json: bool) 
     from .demo import run
 
     sys.exit(run.main(run.Settings(prompts, max_new_tokens), output, as_json))
-
-
-@main.command()
-@click.option("--port", default=30000, show_default=True, help="Port on 127.0.0.1.")
-@click.option("--num-steps", default=3, show_default=True, help="Draft steps per cycle (topk 1).")
-def serve(port: int, num_steps: int) -> None:
-    """Keep a server with EAGLE3 on the embedded pair up until Ctrl-C.
-
-    \b
-    Example: sglang-spec serve --port 30000
-    """
-    from .serve import keep_up
-
-    sys.exit(keep_up(port, num_steps))
 
 
 @main.command(

@@ -1,0 +1,74 @@
+"""From a TOML file to a `Recipe`, every wrong key named at once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .keys import read_table, unknown
+from .problem import Problem, RecipeError
+from .rules import broken
+from .sections import SECTIONS, Recipe
+
+
+def load(path: Path, changes: Iterable[str] = ()) -> Recipe:
+    """The recipe of a file, with `changes` ("nodes.rank=1") laid over it first.
+
+    Raises:
+        RecipeError: all that is wrong with it, without looking at the machine or the models.
+    """
+    file = str(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        text = f"{error.strerror}; give the path of a recipe"
+        raise RecipeError([Problem("unreadable", file, "file", file, text)]) from error
+    except ValueError as error:
+        raise RecipeError([Problem("no-toml", file, "file", file, str(error))]) from error
+    for change in changes:
+        _change(content, change)
+    return from_content(content, file)
+
+
+def from_content(content: dict[str, Any], file: str) -> Recipe:
+    """The recipe of a parsed file; RecipeError as for `load`."""
+    found: list[Problem] = []
+    sections: dict[str, Any] = {}
+    about = content.get("about", "")
+    if not isinstance(about, str):
+        found.append(Problem("wrong-type", file, "about", about, "write a text"))
+    for name, value in content.items():
+        if name == "about":
+            continue
+        if name not in SECTIONS:
+            found.append(unknown(file, name, value, name, ["about", *SECTIONS]))
+        elif not isinstance(value, dict):
+            found.append(Problem("wrong-type", file, name, value, f"write a section, [{name}]"))
+        else:
+            sections[name] = read_table(SECTIONS[name], value, name, file, found)
+    if "model" not in content:
+        found.append(Problem("missing-key", file, "model", None, "it is needed; write [model]"))
+    if found:
+        raise RecipeError(found)
+    recipe = Recipe(file=file, about=about, **sections)
+    if found := list(broken(recipe)):
+        raise RecipeError(found)
+    return recipe
+
+
+def _change(content: dict[str, Any], change: str) -> None:
+    """Lay one `SECTION.KEY=VALUE` over the content; the value is TOML, or else a plain text."""
+    path, separator, text = change.partition("=")
+    section, dot, name = path.strip().partition(".")
+    if not (separator and dot and section and name) or "." in name:
+        problem = Problem("bad-change", "--set", path, text, "write SECTION.KEY=VALUE")
+        raise RecipeError([problem])
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table = content.setdefault(section, {})
+    if isinstance(table, dict):  # if it is not, reading the section says so
+        table[name] = value
