@@ -12,6 +12,7 @@ import click
 
 from ..comm.doctor import comm
 from .capture import capture
+from .nodes import node, nodes
 
 
 @click.group(invoke_without_command=True)
@@ -43,3 +44,5 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 doctor.add_command(comm)
 doctor.add_command(capture)
+doctor.add_command(node)
+doctor.add_command(nodes)
