@@ -21,6 +21,7 @@ ELSEWHERE = {
     "contract": "contract.command",
     "doctor": "doctor.command",
     "report": "watch.command",
+    "ready": "ready",
     "serve": "recipe.command",
     "smoke": "smoke.command",
     "top": "watch.command",
