@@ -20,6 +20,7 @@ COMPARE = (
     "fidelity_sampled",
     "kimi",
     "openai_client",
+    "parsers",
     "sampling",
     "tree",
 )

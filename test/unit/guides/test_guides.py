@@ -1,0 +1,157 @@
+"""Every command in the guides: run where it can be, else parsed by the program that it is for.
+
+`sglang-spec` is run (`serve` as a dry run on a recorded machine, what needs a server without one,
+what takes minutes only parsed), `make` as `make -n`, `pip` with its options checked. Of what no
+test host has (systemctl, docker, kubectl) the syntax is checked, and that files it names exist.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from kit import guide
+from kit.recipes import FACTS, MACHINES, ROOT
+from sglang_spec.cli import main
+
+GUIDES = ("install", "kimi-k2.5", "operations")
+SLOW = ("smoke", "comm-bench")  # minutes, or a whole report for a server that is not there
+OWN_FILES = ("deploy/", "recipes/", "test/", "patches/", "python/")
+
+
+def of_guides() -> list[tuple[str, str]]:
+    return [(name, line) for name in GUIDES for line in guide.commands(ROOT / f"docs/{name}.md")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that looks like the checkout, so that what a command writes is not in it.
+
+    One for all commands: a later one reads what an earlier one wrote.
+    """
+    folder = tmp_path_factory.mktemp("guide")
+    for path in ROOT.iterdir():
+        if path.name not in ("build", ".git"):
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+def own(words: list[str]) -> None:
+    """One of our commands, run in this process."""
+    if words[0] in SLOW:
+        command = main.get_command(click.Context(main), words[0])
+        assert command is not None
+        command.make_context(words[0], words[1:])
+        return
+    words = list(words)
+    recipes = [Path(word).stem for word in words if word.endswith(".toml")]
+    if words[0] == "serve" or words[:2] == ["doctor", "node"]:
+        facts = FACTS / f"{MACHINES.get(recipes[0], 'h200-x8')}.json"
+        words += ["--facts", str(facts)] if "--facts" not in words else []
+        words += ["--dry-run"] if words[0] == "serve" and "--dry-run" not in words else []
+        expected = {0}
+    elif "/srv/models/Kimi-K2.5" in words or words[0] == "ready" or words[1:2] == ["capture"]:
+        expected = {1}  # neither the model nor a server is here, and that is what it says
+    elif words == ["doctor"]:
+        expected = {0, 1}  # 1 where somebody is editing the tree
+    else:
+        expected = {0}
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code in expected, result.output
+
+
+def make(words: list[str]) -> None:
+    done = subprocess.run(["make", "-n", *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def pip(words: list[str]) -> None:
+    """Each option is one of that sub-command."""
+    assert {word for word in words[1:] if word.startswith("-")} <= pip_options(words[0])
+    assert all((ROOT / word).exists() for word in words if word == "python")
+
+
+@lru_cache
+def pip_options(command: str) -> set[str]:
+    arguments = [sys.executable, "-m", "pip", command, "--help"]
+    text = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    return {word.strip(",") for word in text.split() if word.startswith("-")}
+
+
+def venv(words: list[str]) -> None:
+    assert words[:2] == ["-m", "venv"] and len(words) == 3
+
+
+def elsewhere(words: list[str]) -> None:
+    """What runs on a host that no test has: the files of ours that it names are here."""
+    assert all((ROOT / word).exists() for word in words if word.startswith(OWN_FILES))
+
+
+def mkdir(words: list[str]) -> None:
+    """A folder that git is not told of, inside one that is here."""
+    assert words[0] == "-p" and (ROOT / words[1]).parent.is_dir()
+    assert f"/{words[1]}/" in (ROOT / ".gitignore").read_text()
+
+
+def copy(words: list[str]) -> None:
+    """`cp` of one of our files, really done."""
+    Path(words[1]).write_bytes(Path(words[0]).read_bytes())
+
+
+PROGRAMS: dict[str, Callable[[list[str]], None]] = {
+    "sglang-spec": own,
+    ".venv/bin/sglang-spec": own,
+    "make": make,
+    "pip": pip,
+    ".venv/bin/pip": pip,
+    "python3": venv,
+    "cp": copy,
+    "mkdir": mkdir,
+    **dict.fromkeys(("sudo", "journalctl", "docker", "kubectl", "curl", "export"), elsewhere),
+}
+
+
+@pytest.mark.parametrize(("name", "line"), of_guides(), ids=lambda text: str(text)[:60])
+def test_command(name: str, line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("sglang_spec.ready.EVERY", 1e9)  # do not wait for a server that is not here
+    checked = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    program, *words = shlex.split(line)
+    assert program in PROGRAMS, f"docs/{name}.md: no test runs {program}"
+    PROGRAMS[program](words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sglang-spec serve recipes/none.toml",
+        "sglang-spec doctor nodes --al",
+        "sglang-spec smoke --prallel 3 http://x",
+        "make nonsense",
+        "pip install --find-link wheels",
+        "docker compose -f deploy/compose/none.yaml up",
+    ],
+)
+def test_a_wrong_command_would_be_found(
+    line: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    program, *words = shlex.split(line)
+    with pytest.raises((AssertionError, click.UsageError)):
+        PROGRAMS[program](words)
+
+
+def test_links_lead_somewhere() -> None:
+    for name in GUIDES:
+        text = (ROOT / f"docs/{name}.md").read_text()
+        for part in text.split("](")[1:]:
+            target = part.partition(")")[0].partition("#")[0]
+            assert (ROOT / "docs" / target).exists(), f"docs/{name}.md: {target}"
