@@ -66,7 +66,7 @@ def of_node(recipe: Recipe, facts_file: Path | None, name: str | None) -> NodeRe
     compared["python"] = ".".join(platform.python_version_tuple()[:2])
     compared |= dict(_flags(arguments.flags(recipe)))
     compared |= {f"variable {k}": v for k, v in arguments.environment(recipe).items()}
-    compared |= dict(_comm(recipe, facts))
+    compared |= dict(_comm(recipe, facts, facts_file is not None))
     compared |= dict(_contract(recipe))
     nodes = recipe.nodes
     return NodeRecord(
@@ -98,18 +98,20 @@ def _flags(made: list[str]) -> Iterator[tuple[str, Any]]:
             yield f"flag {made[start]}", " ".join(made[start + 1 : end]) or True
 
 
-def _comm(recipe: Recipe, facts: Any) -> Iterator[tuple[str, Any]]:
-    """The GPUs, what reduces, and what the plan sets."""
+def _comm(recipe: Recipe, facts: Any, replayed: bool) -> Iterator[tuple[str, Any]]:
+    """The GPUs, what reduces, and the variables that plan and user set."""
     for key, value in facts.machine().items():
         yield f"machine {key}", value
-    plan = machine.comm_plan(recipe, facts, arguments.environment(recipe))
+    plan = machine.comm_plan(recipe, facts, replayed)
     if plan is None:
         return
     for choice in plan.choices:
         state = "on" if choice.on else "off"
         yield f"comm {choice.name}", f"{state} {choice.detail} {choice.limit or ''}".rstrip()
-    for name, value in plan.to_set().items():
-        yield f"comm variable {name}", value
+    in_effect = plan.to_set()
+    for variable in plan.variables:
+        if variable.by == "you" or variable.name in in_effect:
+            yield f"comm variable {variable.name}", variable.value
     yield "comm refusals", [one.line for one in plan.refusals]
 
 

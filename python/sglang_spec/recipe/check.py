@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,13 +85,12 @@ def examine(recipe: Recipe, facts_file: Path | None = None, dry: bool = True) ->
 
 def _machine(recipe: Recipe, facts_file: Path | None, problems: list[Problem]) -> Any:
     """The communication plan, with what does not fit the machine added to `problems`."""
-    own: Mapping[str, str] = {} if facts_file is not None else os.environ
     key, value = "--facts", str(facts_file)
     try:
         facts = machine.load_facts(facts_file)
         problems += machine.unfit(recipe, facts)
         key, value = "comm.plan", str(recipe.comm.plan)
-        plan = machine.comm_plan(recipe, facts, {**own, **arguments.environment(recipe)})
+        plan = machine.comm_plan(recipe, facts, replayed=facts_file is not None)
     except ValueError as error:  # FactsError, MeasuredError
         raise RecipeError([Problem("unusable", recipe.file, key, value, str(error))]) from error
     for one in plan.refusals if plan is not None else ():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from .. import process
 from .arguments import shell
@@ -26,7 +27,9 @@ from .read import load
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON (dry run).")
 @click.option("--port", default=30000, show_default=True, help="Without a recipe.")
 @click.option("--num-steps", default=3, show_default=True, help="Without a recipe: draft steps.")
+@click.pass_context
 def serve(
+    context: click.Context,
     recipe: Path | None,
     dry_run: bool,
     facts: Path | None,
@@ -50,6 +53,10 @@ def serve(
         from ..serve import keep_up
 
         sys.exit(keep_up(port, num_steps))
+    given = [name for name in ("port", "num_steps") if _is_given(context, name)]
+    if given:
+        where = {"port": "listen.port", "num_steps": "draft.num_steps"}[given[0]]
+        raise click.UsageError(f"with a recipe write --set {where}=VALUE")
     if not dry_run and (facts or as_json):
         raise click.UsageError("--facts and --json are for --dry-run")
     try:
@@ -64,6 +71,11 @@ def serve(
         sys.exit(1)
     if not dry_run:
         _become(outcome)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source is not ParameterSource.DEFAULT
 
 
 def _refuse(error: RecipeError, recipe: Path, as_json: bool) -> None:

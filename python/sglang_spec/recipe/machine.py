@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,11 @@ def _other(wanted: Machine, gpu: Any) -> Iterator[tuple[str, Any, str]]:
         yield "memory_gib", wanted.memory_gib, f"{gib:.1f} GiB"
 
 
-def comm_plan(recipe: Recipe, facts: Any, environment: Mapping[str, str]) -> Any:
+def comm_plan(recipe: Recipe, facts: Any, replayed: bool) -> Any:
     """The communication plan of the launch; None for one rank or a host without GPUs.
 
     Args:
-        environment: what the user and the recipe set.
+        replayed: the facts are another machine's, of which this shell's variables say nothing.
 
     Raises:
         MeasuredError (a ValueError): `comm.plan` names a file that cannot be used.
@@ -66,6 +67,7 @@ def comm_plan(recipe: Recipe, facts: Any, environment: Mapping[str, str]) -> Any
     if recipe.nodes.tp_size < 2 or recipe.model.device == "cpu":
         return None
     core: Any = import_module("sglang_spec.hardening.comm.core")
+    own = {} if replayed else dict(os.environ)
     plan = recipe.comm.plan
     measured = core.Measured.load(plan) if plan not in (None, "auto") else None
     settings = core.Settings(
@@ -73,6 +75,7 @@ def comm_plan(recipe: Recipe, facts: Any, environment: Mapping[str, str]) -> Any
         nnodes=recipe.nodes.count,
         architecture=recipe.model.architecture,
         hidden_size=recipe.model.hidden_size or DEFAULT_HIDDEN,
+        dtype=recipe.model.dtype if recipe.model.dtype not in (None, "auto") else "bfloat16",
         max_bs=recipe.limits.cuda_graph_max_bs
         or recipe.limits.max_running_requests
         or DEFAULT_MAX_BS,
@@ -82,4 +85,5 @@ def comm_plan(recipe: Recipe, facts: Any, environment: Mapping[str, str]) -> Any
         enforce_disable_fusion=recipe.comm.fusion == OFF,
         disable_custom_all_reduce=recipe.comm.disable_custom_all_reduce,
     )
+    environment = {**own, **recipe.extra.environment}
     return core.decide(facts, settings, environment, apply=plan == "auto", measured=measured)

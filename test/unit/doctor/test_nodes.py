@@ -17,13 +17,16 @@ LEADER = "10.0.0.1:20000"
 TWO = ["nodes.count=2", f"nodes.leader={LEADER}", "machine.gpus=4"]
 
 
-def written(folder: Path, rank: int, *changes: str, facts: str = "h200-x8", of: int = 2) -> Path:
+def written(
+    folder: Path, rank: int, *changes: str, facts: str | None = "h200-x8", of: int = 2
+) -> Path:
     """A record of node `rank`, by the command that writes it."""
     path = folder / f"node-{rank}.json"
     given = [*TWO, f"nodes.count={of}", f"nodes.rank={rank}", *changes]
     sets = [word for change in given for word in ("--set", change)]
     arguments = ["node", str(recipe("kimi-k2.5-h200")), "--name", f"node-{rank}", *sets]
-    arguments += ["--facts", str(FACTS / f"{facts}.json"), "--output", str(path)]
+    arguments += ["--facts", str(FACTS / f"{facts}.json")] if facts else []
+    arguments += ["--output", str(path)]
     result = CliRunner().invoke(doctor, arguments)
     assert result.exit_code == 0, result.output
     return path
@@ -79,6 +82,14 @@ def test_another_machine(tmp_path: Path) -> None:
     keys = [diff["key"] for diff in told["differences"]]
     assert code == 1 and "machine gpus" in keys and "comm fusion" in keys
     assert not any(key.startswith("flag") for key in keys)
+
+
+def test_a_variable_that_one_node_has_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read from this machine, not replayed: the shell of a node is a part of it."""
+    files = [written(tmp_path, 0, facts=None)]
+    monkeypatch.setenv("NCCL_P2P_LEVEL", "PHB")
+    files.append(written(tmp_path, 1, facts=None))
+    assert said(*files) == "comm variable NCCL_P2P_LEVEL: node-1: PHB; but node-0: nothing\n"
 
 
 @pytest.mark.parametrize("key", ["pin", "patch set", "contract slot 0", "package torch"])

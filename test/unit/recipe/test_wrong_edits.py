@@ -332,5 +332,6 @@ def test_facts_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_usage() -> None:
-    for arguments in (["--dry-run"], ["--json"], [str(recipe(BASE)), "--json"]):
+    base = str(recipe(BASE))
+    for arguments in (["--dry-run"], ["--json"], [base, "--json"], [base, "--port", "30000"]):
         assert CliRunner().invoke(serve, arguments).exit_code == 2
