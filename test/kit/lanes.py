@@ -21,6 +21,7 @@ COMPARE = (
     "kimi",
     "openai_client",
     "parsers",
+    "parsers",
     "sampling",
     "tree",
 )
