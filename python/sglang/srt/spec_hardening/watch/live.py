@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 _watch: Watch | None = None
 
-
 # The phase that begins with a stage of `stages.CYCLE`; verify prepares its forward first.
 _PHASES = {"draft": DRAFT, "verify": PREPARE, "draft_extend": DRAFT_EXTEND}
 
@@ -103,8 +102,9 @@ class Watch:
 
             self.laps = Laps(Stopwatch(scheduler.device), self._passed)
         several = worker.adaptive_controller is not None
+        proven = self_test.get("state") == "proven"
         self.alarm = Alarm(
-            "" if self_test.get("state") == "proven" else self_test.get("reason", "no self-test"),
+            "" if proven else self_test.get("reason") or "no self-test was run",
             None if several else self_test.get("accept_length"),
         )
         self._page = construction.here()
