@@ -51,6 +51,7 @@ def test_a_sweep_names_the_best_and_goes_on_after_a_point_that_fails(
         of, header(of), tmp_path, False, "sweep", spawn=spawn, write=command.write
     )
     assert code == 0 and run.partial is None
+    assert {group for _, _, group, _ in run.measurements} == {0, 1}
     assert list(run.failed) == ["2,1,3 off at soon"] and "soon" in run.failed["2,1,3 off at soon"]
     made = command.figures(run)
     for cell in made["cells"].values():

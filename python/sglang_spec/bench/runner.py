@@ -120,14 +120,22 @@ def run(
         kept: dict[str, Up] = {}
         for number, group in enumerate(plan.groups()):
             todo = [one for one in group if _left(plan, record, one, number)]
+            if _pointless(plan, record, group):
+                todo = []
             for _ in range((len(group) - len(todo)) * len(plan.cells) * plan.rounds):
                 advance()
             if not todo:
                 continue
             with ExitStack() as stack:
                 up = _start(plan, record, tell, todo, number, (whole, stack), kept, spawn)
-                for cell in plan.cells:
+                for cell in plan.cells if not _pointless(plan, record, group) else ():
                     _measure(plan, record, tell, advance, generator, up, cell, number, deadline)
+
+
+def _pointless(plan: Plan, record: Recorder, group: tuple[Side, ...]) -> bool:
+    """Whether the baseline would be measured beside sides that all failed."""
+    others = [one.name for one in group if one != plan.baseline]
+    return bool(others) and all(name in record.run.failed for name in others)
 
 
 def _left(plan: Plan, record: Recorder, one: Side, group: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .point import THRESHOLD
@@ -13,7 +13,8 @@ from .point import THRESHOLD
 class Band:
     """From `low` to `high` requests at a time of `context` tokens: `side`, launched by `flags`.
 
-    `speedups` are those measured in the band, the baseline's own being 1.
+    `speedups` are those measured in the band, the baseline's own being 1; `undecided` were faster
+    on average, but may not be: more rounds would tell.
     """
 
     context: int
@@ -22,6 +23,7 @@ class Band:
     side: str
     flags: str
     speedups: tuple[float, ...]
+    undecided: tuple[str, ...] = ()
 
 
 def bands(cells: Mapping[str, Any], flags: Mapping[str, str], base: str) -> list[Band]:
@@ -33,26 +35,37 @@ def bands(cells: Mapping[str, Any], flags: Mapping[str, str], base: str) -> list
     found: list[Band] = []
     for context, concurrency, sides in _closed(cells):
         side, speedup = _best(sides, base)
+        open_ = tuple(name for name, ratio in _speedups(sides, base) if ratio["ratio"] > speedup)
         last = found[-1] if found else None
         if last and (last.context, last.side) == (context, side):
-            speedups = (*last.speedups, speedup)
-            found[-1] = Band(context, last.low, concurrency, side, last.flags, speedups)
+            found[-1] = replace(
+                last,
+                high=concurrency,
+                speedups=(*last.speedups, speedup),
+                undecided=tuple(dict.fromkeys((*last.undecided, *open_))),
+            )
         else:
             line = flags.get(side, "")
-            found.append(Band(context, concurrency, concurrency, side, line, (speedup,)))
+            found.append(Band(context, concurrency, concurrency, side, line, (speedup,), open_))
     return found
 
 
 def _best(sides: Mapping[str, Any], base: str) -> tuple[str, float]:
     best, fastest = base, 1.0
-    for name, one in sides.items():
-        speedup = one["speedup"] if one["valid"] else None
-        if speedup is None or name == base:
-            continue
+    for name, speedup in _speedups(sides, base):
         low = speedup["low"] if speedup["low"] is not None else speedup["ratio"]
         if low > 1 and speedup["ratio"] > fastest:
             best, fastest = name, speedup["ratio"]
     return best, fastest
+
+
+def _speedups(sides: Mapping[str, Any], base: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The valid ones, without the baseline's."""
+    return [
+        (name, one["speedup"])
+        for name, one in sides.items()
+        if one["valid"] and one["speedup"] is not None and name != base
+    ]
 
 
 def launches(found: list[Band], base: str) -> dict[int, str]:

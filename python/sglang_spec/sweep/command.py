@@ -190,7 +190,9 @@ def advice(made: dict[str, Any]) -> list[str]:
         )
         best = max(band["speedups"])
         flags = f"`{band['flags']}`" if band["flags"] else "no speculation"
-        lines.append(f"- {load} requests of {band['context']} tokens: {flags}, {best:.2f} times")
+        lines.append(f"- {load} requests of {band['context']} tokens: {flags}, {best:.2f} times"
+                     + (f" (undecided, measure more rounds: {', '.join(band['undecided'])})"
+                        if band["undecided"] else ""))  # fmt: skip
     for context, line in made["launch"].items():
         lines.append(f"- one launch for all loads of {context} tokens: "
                      + (f"`{line}`" if line else "no speculation"))  # fmt: skip

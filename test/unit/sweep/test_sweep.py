@@ -77,6 +77,7 @@ def test_bands_join_neighbours_and_need_more_than_luck() -> None:
     found = choose.bands(CELLS, FLAGS, "none")
     assert [(band.low, band.high, band.side) for band in found] == [(1, 4, "a"), (16, 32, "none")]
     assert found[0].speedups == (2.0, 1.5) and found[1].flags == ""
+    assert found[0].undecided == ("b",), "faster on average at 4, and maybe no faster than none"
 
 
 def test_one_launch_for_all_bands_has_a_threshold_where_speculation_loses() -> None:
