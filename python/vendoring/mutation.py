@@ -107,7 +107,7 @@ def mutate(
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(layout.own, bench.tree / OWN_PACKAGE, ignore=ignored)
         _check_import(bench)
-        whole = _contents(pin, file, patches, ())
+        whole = contents(pin, file, patches, ())
         chosen = [patch for patch in patches if not slugs or patch.slug in slugs]
         for number, patch in enumerate(chosen, 1):
             say(f"[{number}/{len(chosen)}] {patch.slug}")
@@ -117,9 +117,9 @@ def mutate(
 def _mutant(
     bench: Bench, file: Path, patches: tuple[Patch, ...], whole: Trees, patch: Patch
 ) -> Mutant:
-    left_out = _dependents(patch, patches)
+    left_out = dependents(patch, patches)
     try:
-        without_it = _contents(bench.pin, file, patches, left_out)
+        without_it = contents(bench.pin, file, patches, left_out)
     except VendoringError as fault:
         return Mutant.of(patch, left_out, "", "", "stuck", str(fault))
     bench.write(whole)
@@ -132,7 +132,7 @@ def _mutant(
     return Mutant.of(patch, left_out, "passed", without.outcome, verdict, without.detail)
 
 
-def _dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
+def dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
     """The patch and every one that cannot stand without it, in series order."""
     gone = {patch.slug}
     for other in patches:
@@ -141,9 +141,7 @@ def _dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
     return tuple(other.slug for other in patches if other.slug in gone)
 
 
-def _contents(
-    pin: Pin, wheel: Path, patches: tuple[Patch, ...], left_out: tuple[str, ...]
-) -> Trees:
+def contents(pin: Pin, wheel: Path, patches: tuple[Patch, ...], left_out: tuple[str, ...]) -> Trees:
     """Every touched file as the series without `left_out` makes it."""
     kept = tuple(patch for patch in patches if patch.slug not in left_out)
     with scratch(pin, wheel, patches) as repo:

@@ -148,3 +148,24 @@ def test_settings_of_a_resolved_launch() -> None:
     assert (found.num_draft_tokens, found.tp_size) == (3, 2)
     assert found.hidden_size > 0 and found.dtype == "bfloat16"
     assert found.architecture == "LlamaForCausalLM"
+
+
+def test_an_engine_asks_before_the_environment_of_the_ranks_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call site, in the launch that servers and the Engine share."""
+
+    class Refused(Exception):
+        pass
+
+    def refuse(args: ServerArgs) -> None:
+        raise Refused
+
+    def go_on(args: ServerArgs) -> None:
+        pytest.fail("the launch went on")
+
+    monkeypatch.setattr(launch, "prepare", refuse)
+    monkeypatch.setattr(engine, "_set_envs_and_config", go_on)
+    unused: Any = None
+    with pytest.raises(Refused):
+        engine.Engine._launch_subprocesses(arguments(), unused, unused, unused)

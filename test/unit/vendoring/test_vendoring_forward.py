@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kit.vendoring_project import FILES, HEADER, Project, make_wheel
+from vendoring.mutation import contents, dependents
 from vendoring.pin import read_pin
 from vendoring.retire import is_due, parse_retire
 from vendoring.series import decode, read_series
@@ -322,6 +323,18 @@ def test_no_patch_of_the_real_stack_says_that_the_pinned_release_retires_it() ->
         condition = parse_retire(patch.header.get("Retire-When"))
         assert condition is not None
         assert not is_due(condition, version, read, already_in=False), patch.slug
+
+
+@pytest.mark.full
+@pytest.mark.skipif(REAL_WHEEL is None, reason="the pinned wheel is not cached")
+def test_each_patch_of_the_real_stack_can_be_left_out_with_its_dependents() -> None:
+    """Else it has no mutant. Slow: the whole series is applied once for every patch."""
+    from vendoring.layout import checkout
+
+    assert REAL_WHEEL is not None
+    patches = read_series(checkout())
+    for patch in patches:
+        contents(read_pin(checkout().pin), REAL_WHEEL, patches, dependents(patch, patches))
 
 
 @pytest.mark.full
