@@ -90,7 +90,8 @@ class _Width:
         cycles, correct = len(correct_drafts), sum(correct_drafts)
         self._open.cycles += cycles
         self._open.correct += correct
-        self._open.requests.update(requests)
+        if len(self._open.requests) < self._rules.requests:
+            self._open.requests.update(requests)
         self._remember(cycles, correct, now)
         if self._open.cycles * PARTS < self._rules.window:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 # Launched batches whose result is not there yet; one under overlap scheduling.
@@ -28,6 +29,15 @@ class Step:
     num_steps: int
     correct_drafts: Sequence[int]
     plain: bool = False
+
+    @cached_property
+    def accepted_at(self) -> tuple[int, ...]:
+        """Of how many requests the draft at each position, from 1 to `num_steps`, was accepted."""
+        by_count = Counter(self.correct_drafts)
+        return tuple(
+            sum(rows for count, rows in by_count.items() if count >= position)
+            for position in range(1, self.num_steps + 1)
+        )
 
 
 @dataclass(frozen=True)
@@ -76,10 +86,10 @@ class Counts:
             self.plain_cycles += rows
         else:
             self.cycles[step.num_steps] += rows
-        for position in range(1, step.num_steps + 1):
+        for position, accepted in enumerate(step.accepted_at, start=1):
             key = (step.num_steps, position)
             self.proposed[key] += rows
-            self.correct[key] += sum(count >= position for count in step.correct_drafts)
+            self.correct[key] += accepted
         begun = self._launched.popleft() if self._launched else now
         self.seconds[step.num_steps > 0] += now - max(begun, self._observed_at)
         self._observed_at = now

@@ -80,10 +80,9 @@ class Metrics:
             self._child(self._plain).inc(rows)
         else:
             self._child(self._cycles, num_steps=steps).inc(rows)
-        for position in range(1, steps + 1):
-            correct = sum(count >= position for count in step.correct_drafts)
+        for position, accepted in enumerate(step.accepted_at, start=1):
             self._child(self._proposed, num_steps=steps, position=position).inc(rows)
-            self._child(self._correct, num_steps=steps, position=position).inc(correct)
+            self._child(self._correct, num_steps=steps, position=position).inc(accepted)
         self._child(self._seconds, speculation="on" if steps else "off").inc(seconds)
         if change is not None:
             self._child(
