@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from ..bench import compare, table
@@ -103,9 +104,11 @@ def _acceptance(run: Run, facts: Sequence[Mapping[str, Any]]) -> Check:
             "acceptance", None, f"{detail}; the settings differ, so speed decides", figures
         )
     counts = [sum(histogram) for histogram in pooled]
+    # A histogram ends with the most drafts that were accepted at once: beyond it none were.
+    positions = enumerate(zip_longest(*shares, fillvalue=0.0), 1)
     drops = [
         f"position {position}: {one:.3f} to {two:.3f}"
-        for position, (one, two) in enumerate(zip(*shares, strict=False), 1)
+        for position, (one, two) in positions
         if one - two > max(ACCEPTANCE_DROP, STANDARD_ERRORS * _error(one, two, counts))
     ]
     return Check("acceptance", not drops, "; ".join([detail, *drops]), figures)

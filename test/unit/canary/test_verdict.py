@@ -66,6 +66,7 @@ def test_two_alike_pass_every_check(tmp_path: Path) -> None:
         ({"partial": "interrupted"}, "measurement", "partial: interrupted"),
         ({"speeds": ([10.0] * 3, [])}, "measurement", "64x1 was not measured on both"),
         ({"histogram": (260, 180, 180, 380)}, "acceptance", "position 1: 0.800 to 0.740"),
+        ({"histogram": (1000,)}, "acceptance", "position 3: 0.400 to 0.000"),
         ({"speeds": ([10.0, 10.1, 9.9], [9.0, 9.1, 8.9])}, "speed", "at worst 0.900 (64x1)"),
         ({"facts": {"kv_tokens": 900}}, "KV capacity", "1000 and 900 tokens, 0.900"),
         ({"facts": {"memory": {"weight": 12.0}}}, "memory", "10.50 GB and 12.00 GB"),
