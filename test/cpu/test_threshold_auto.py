@@ -10,8 +10,8 @@ import kit
 import pytest
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
-from sglang.srt.spec_hardening.threshold.acceptance import Acceptance
 from sglang_spec.client import Client
+from sglang_spec.hardening.threshold.acceptance import Acceptance
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.server import Launch, Speculation
