@@ -12,6 +12,7 @@ import click
 
 from ..comm.doctor import comm
 from .capture import capture
+from .kv import kv
 from .nodes import node, nodes
 
 
@@ -46,3 +47,4 @@ doctor.add_command(comm)
 doctor.add_command(capture)
 doctor.add_command(node)
 doctor.add_command(nodes)
+doctor.add_command(kv)
