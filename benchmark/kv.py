@@ -145,7 +145,11 @@ def of_tree(variant: str, plan: Plan) -> dict[str, Any]:
             os.environ["PYTHONPATH"] = ":".join([str(tree), *kept])
         zygote = Zygote()
         try:
-            return {"cases": measure(zygote, plan, Path(scratch))}
+            rows = measure(zygote, plan, Path(scratch))
+            for row in rows:
+                if variant == "plain" and row["capacity"]:
+                    del row["capacity"]["reserve"]  # tells of what was taken out
+            return {"cases": rows}
         finally:
             zygote.close()
             os.environ["PYTHONPATH"] = before
