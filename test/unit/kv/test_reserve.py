@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from sglang.srt.spec_hardening.kv.reserve import Cycle
+from sglang.srt.spec_hardening.kv.reserve import Cycle, most
 
 
 def written(cycle: Cycle, length: int) -> set[int]:
@@ -62,4 +62,15 @@ def test_a_chain_under_overlap_needs_what_upstream_reserves() -> None:
 def test_most_is_the_most_over_all_lengths(cycle: Cycle) -> None:
     page = cycle.page_size
     held = [-(-cycle.reach(n) // page) * page - n for n in range(page, 6 * page)]
-    assert cycle.most == max(held)
+    assert most(cycle) == max(held)
+
+
+@pytest.mark.parametrize("prompt", [200, 313, 314, 321, 322, 323])
+def test_a_prompt_that_fills_the_pool_still_gets_the_token_of_its_prefill(prompt: int) -> None:
+    """Upstream gives such a request capacity - prompt - 2 tokens in pages of one."""
+    cycle, capacity = Cycle(3, 1, 4, 1, 1), 324
+    without = max(0, capacity - prompt - 2)
+    left = max(0, capacity - cycle.kept_free(prompt, capacity) - prompt - 2)
+    assert min(1, without) <= left <= without
+    if prompt + 2 + most(cycle) < capacity:
+        assert left == without - most(cycle)

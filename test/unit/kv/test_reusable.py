@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from sglang.srt import runtime_context
+from sglang.srt.managers.schedule_batch import Req
 from sglang.srt.spec_hardening.kv import reusable
 from sglang.srt.spec_hardening.threshold import pending
 from sglang.srt.spec_hardening.threshold.pending import Pending
@@ -29,6 +31,13 @@ class Elsewhere(UnifiedRadixCache):
 tree = UnifiedRadixCache
 
 
+@pytest.fixture(autouse=True)
+def spec(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    said = SimpleNamespace(enable_multi_layer_eagle=False)
+    monkeypatch.setattr(runtime_context, "get_spec", lambda: said)
+    return said
+
+
 def ended(through_stop: int, committed: int, session: object = None) -> SimpleNamespace:
     """A request with an answer of so many tokens, those after a stop left out."""
     return SimpleNamespace(
@@ -36,6 +45,7 @@ def ended(through_stop: int, committed: int, session: object = None) -> SimpleNa
         origin_input_ids=[7] * PROMPT,
         output_ids_through_stop=[7] * through_stop,
         session=session,
+        finished_reason=None,
     )
 
 
@@ -64,6 +74,22 @@ def test_no_token_after_the_stop_is_given() -> None:
 def test_other_trees_are_given_what_upstream_gives(other: object) -> None:
     assert reusable.end(ended(10, PROMPT + 9), other, PROMPT + 9) == PROMPT + 9
     assert reusable.match_limit(other, 63) == 63
+
+
+def test_a_draft_of_several_layers_keeps_what_upstream_gives(spec: SimpleNamespace) -> None:
+    spec.enable_multi_layer_eagle = True
+    assert reusable.end(ended(10, PROMPT + 9), tree(), PROMPT + 9) == PROMPT + 9
+    assert reusable.match_limit(tree(), 63) == 63
+
+
+def test_a_token_that_was_replaced_completes_no_pair() -> None:
+    """Upstream's own check replaces it; the draft has seen the one before."""
+    request = ended(10, PROMPT + 9)
+    request.output_ids, request.vocab_size = [7] * 9 + [99], 64
+    request.sampling_params = SimpleNamespace(stop_token_ids=[2])
+    request.eos_token_ids = None
+    assert Req._check_vocab_boundary_finish(request, [99])
+    assert reusable.end(request, tree(), PROMPT + 9) == PROMPT + 9
 
 
 def test_a_session_keeps_its_own_count() -> None:

@@ -105,6 +105,23 @@ def test_fewer_steps_are_no_fall() -> None:
     assert set(states) == {State.HEALTHY}
 
 
+def test_steps_that_are_well_do_not_speak_for_those_that_are_sick() -> None:
+    traffic = Traffic(Alarm())
+    traffic.run(2 * RULES.window, rate=0.0, steps=3)
+    for _ in range(4):
+        assert set(traffic.run(PART, rate=0.0, steps=3)) == {State.DEGRADED}
+        assert set(traffic.run(2 * RULES.window, rate=0.7, steps=1, seconds=0.01)) == {
+            State.DEGRADED
+        }
+
+
+def test_steps_that_are_not_launched_any_more_are_forgotten() -> None:
+    traffic = Traffic(Alarm())
+    traffic.run(2 * RULES.window, rate=0.0, steps=3)
+    enough = int(8 * RULES.stale / 0.05) + 3 * RULES.window
+    assert traffic.run(enough, rate=0.7, steps=1)[-1] is State.HEALTHY
+
+
 def test_steps_without_drafts_say_nothing() -> None:
     traffic = Traffic(Alarm(tested=2.6))
     assert set(traffic.run(4096, 0.0, steps=0)) == {State.HEALTHY}

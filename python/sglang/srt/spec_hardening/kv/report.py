@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reserve import cycle_of
+from .reserve import cycle_of, most
 
 # Upstream's `_handle_eagle_family` sets it, with a line in the log, where nothing was given.
 DEFAULT_CAP = 48
@@ -49,7 +49,7 @@ def of_scheduler(scheduler: Any) -> dict[str, Any]:
         told["tokens_without_speculation"] = alone // max(1, of_target // tokens) // page * page
     if cycle := cycle_of(scheduler.spec_algorithm, allocator):
         told["reserve"] = {
-            "slots_per_request": cycle.most,
+            "slots_per_request": most(cycle),
             "unknown_tokens": cycle.unknown,
             "draft_tokens": cycle.draft_tokens,
         }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 
@@ -62,12 +63,27 @@ class Cycle:
         # Not monotone: a length that fills its page needs fewer pages than one before that.
         return max(self.end(length) for length in range(committed, longest + 1))
 
-    @property
-    def most(self) -> int:
-        """Most slots that a request holds past its tokens, in whole pages, whatever its length."""
+    def kept_free(self, prompt: int, capacity: int) -> int:
+        """Slots of the pool to leave for the last cycle of a request that is cut to the pool.
+
+        Its first token comes from the prefill and takes no cycle, so a prompt that fills the pool
+        but for a cycle still gets that one.
+
+        Args:
+            prompt: tokens of the request's input.
+            capacity: slots of the whole pool.
+        """
         page = self.page_size
-        lengths = range(page, 2 * page)
-        return max(-(-self.reach(length) // page) * page - length for length in lengths)
+        upstreams = capacity - -(-prompt // page) * page - page - 1  # new tokens without this
+        return min(most(self), max(0, upstreams - 1))
+
+
+@lru_cache
+def most(cycle: Cycle) -> int:
+    """Most slots that a request holds past its tokens, in whole pages, whatever its length."""
+    page = cycle.page_size
+    lengths = range(page, 2 * page)
+    return max(-(-cycle.reach(length) // page) * page - length for length in lengths)
 
 
 def cycle_of(algorithm: Any, allocator: Any) -> Cycle | None:
@@ -130,7 +146,7 @@ def of_batch(batch: Any, otherwise: int) -> Callable[[Any], int]:
     return reserve
 
 
-def of_last_cycle(allocator: Any) -> int:
+def of_last_cycle(allocator: Any, prompt: int, capacity: int) -> int:
     """Slots that a request needs besides its prompt and all its new tokens; 0 without speculation.
 
     A request is cut to what the whole pool can hold. Its last cycle writes past its end, and a
@@ -140,10 +156,12 @@ def of_last_cycle(allocator: Any) -> int:
 
     Args:
         allocator: of the KV slots.
+        prompt: tokens of its input.
+        capacity: slots that the scheduler has for one request.
     """
     from sglang.srt.runtime_context import get_spec
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
     algorithm = SpeculativeAlgorithm.from_string(get_spec().speculative_algorithm)
     cycle = cycle_of(algorithm, allocator)
-    return 0 if cycle is None else cycle.most
+    return 0 if cycle is None else cycle.kept_free(prompt, capacity)

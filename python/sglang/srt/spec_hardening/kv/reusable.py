@@ -18,15 +18,21 @@ from typing import Any
 
 from ..threshold.pending import checkpoint_end
 
+REPLACED = "NaN happened"  # what `Req._check_vocab_boundary_finish` says
+
 
 def in_pairs(tree_cache: Any) -> bool:
     """Whether the keys of a tree are pairs of tokens, and nothing but attention KV hangs on them.
 
     Windows and recurrent states have rules of their own for where a prefix may end, and trees that
-    keep KV elsewhere as well (LMCache, FlexKV) store a slot for each token that they are given.
+    keep KV elsewhere as well (LMCache, FlexKV) store a slot for each token that they are given. A
+    draft of several layers needs more tokens after a position than the next one.
     """
+    from sglang.srt.runtime_context import get_spec
+
     return (
         type(tree_cache).__name__ == "UnifiedRadixCache"
+        and not get_spec().enable_multi_layer_eagle
         and bool(tree_cache.tree_core.is_eagle)
         and not tree_cache.supports_swa()
         and not tree_cache.supports_mamba()
@@ -43,6 +49,8 @@ def end(request: Any, tree_cache: Any, owned: int) -> int:
     """
     valid = checkpoint_end(request, owned)
     whole = valid == owned == int(request.kv.kv_committed_len)
+    # A token outside of the vocabulary was replaced after the draft had seen it.
+    whole = whole and getattr(request.finished_reason, "matched", None) != REPLACED
     if not whole or request.session is not None or not in_pairs(tree_cache):
         return valid
     known = len(request.origin_input_ids) + len(request.output_ids_through_stop)

@@ -35,6 +35,7 @@ class Rules:
         fall: share of the reference under which the accept length has fallen.
         hour: seconds over which the reference is taken from traffic.
         hour_cycles: cycles that such a reference needs.
+        stale: seconds after which a number of steps that is not launched any more says nothing.
     """
 
     window: int = 512
@@ -43,6 +44,7 @@ class Rules:
     fall: float = 0.5
     hour: float = 3600.0
     hour_cycles: int = 4096
+    stale: float = 60.0
 
 
 PARTS = 8  # of a window; the judgement is renewed with each
@@ -144,12 +146,14 @@ class Alarm:
         self._well = Verdict(State.UNPROVEN, unproven) if unproven else Verdict(State.HEALTHY)
         self._tested = tested
         self._widths: dict[int, _Width] = {}
-        self._traffic: str | None = None
+        # By draft steps, so that one that is well does not speak for one that is sick.
+        self._traffic: dict[int, str | None] = {}
+        self._launched: dict[int, float] = {}
         self._unequal: str | None = None
 
     @property
     def verdict(self) -> Verdict:
-        reasons = [reason for reason in (self._unequal, self._traffic) if reason]
+        reasons = [reason for reason in (self._unequal, *self._traffic.values()) if reason]
         return Verdict(State.DEGRADED, "; ".join(reasons)) if reasons else self._well
 
     def observe(
@@ -169,9 +173,13 @@ class Alarm:
         """
         if num_steps < 1 or not correct_drafts:
             return
+        self._launched[num_steps] = now
         width = self._widths.setdefault(num_steps, _Width(self._rules))
         if width.add(correct_drafts, requests, now) and (seen := width.length()) is not None:
-            self._traffic = self._judge(num_steps, *seen, width.hour())
+            self._traffic[num_steps] = self._judge(num_steps, *seen, width.hour())
+            for steps, launched in self._launched.items():
+                if now - launched > self._rules.stale:
+                    self._traffic[steps] = None
 
     def ranks(self, unequal: str | None) -> None:
         """What comparing the ranks' counts has found; None if they agree."""

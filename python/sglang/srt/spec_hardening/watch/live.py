@@ -40,6 +40,8 @@ def start(scheduler: Any, self_test: Mapping[str, Any] | None) -> None:
         self_test: what that found (`self_test.result.Result.as_dict`), None without speculation.
     """
     global _watch
+    if scheduler.draft_worker is None:
+        return
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
     level = level_of(get_spec().speculative_watch, scheduler.device)
