@@ -17,7 +17,7 @@ from sglang.srt.managers.scheduler_components.batch_result_processor import (
 )
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.server_args import ServerArgs
-from sglang.srt.spec_hardening import cycle
+from sglang.srt.spec_hardening import cycle, proposed
 from sglang.srt.speculative import eagle_worker_v2
 
 SIZE = 320
@@ -70,8 +70,11 @@ def test_a_decode_batch_is_decided_first(monkeypatch: pytest.MonkeyPatch, plain:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_only_a_verify_is_counted(plain: bool) -> None:
-    req = MagicMock(is_retracted=False, grammar=None, spec_verify_ct=0, spec_num_correct_drafts=0)
+def test_only_a_verify_is_counted(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = SimpleNamespace(speculative_adaptive=False, speculative_num_draft_tokens=4)
+    monkeypatch.setattr(proposed, "get_spec", lambda: said)
+    counts = ("spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts")
+    req = MagicMock(is_retracted=False, grammar=None, **dict.fromkeys(counts, 0))
     req.kv.kv_committed_len = 10
     req.finished.return_value = False
     processor: Any = MagicMock()
@@ -85,7 +88,7 @@ def test_only_a_verify_is_counted(plain: bool) -> None:
     batch: Any = SimpleNamespace(reqs=[req])
     SchedulerBatchResultProcessor._resolve_spec_v2_tokens(processor, result, batch)
     assert req.kv.kv_committed_len == (11 if plain else 13)
-    assert (req.spec_verify_ct, req.spec_num_correct_drafts) == ((0, 0) if plain else (1, 2))
+    assert tuple(getattr(req, count) for count in counts) == ((0, 0, 0) if plain else (1, 2, 3))
     assert req.update_spec_correct_drafts_histogram.call_count == (not plain)
 
 

@@ -12,11 +12,18 @@ from sglang.srt.managers.scheduler_components.batch_result_processor import (
     SchedulerBatchResultProcessor,
 )
 from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.spec_hardening import proposed
 from sglang.srt.spec_hardening.threshold.acceptance import Acceptance
 from sglang.srt.spec_hardening.threshold.auto import AutoDecider
 from sglang.srt.spec_hardening.threshold.worker import BatchThreshold
 
 STEPS = 3
+
+
+@pytest.fixture(autouse=True)
+def _one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = SimpleNamespace(speculative_adaptive=False, speculative_num_draft_tokens=STEPS + 1)
+    monkeypatch.setattr(proposed, "get_spec", lambda: said)
 
 
 def threshold() -> BatchThreshold:
