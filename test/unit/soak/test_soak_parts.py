@@ -63,6 +63,15 @@ def test_all_kinds_of_requests_are_planned() -> None:
     assert len(set(starts)) < len(starts) - 20, "few prompts share a start"
 
 
+def test_a_server_with_a_threshold_is_asked_for_no_penalties() -> None:
+    """It refuses them by name."""
+    limits = replace(SETTINGS, threshold=6).limits()
+    rounds = [Planner(3, limits, ORACLE.greedy).round(number, 24) for number in range(8)]
+    asked = {field for one in rounds for case in one.cases for field in case.sampling}
+    assert "top_k" in asked
+    assert not asked & {"frequency_penalty", "presence_penalty", "repetition_penalty"}
+
+
 def test_a_heavy_round_asks_for_more_than_the_pool_holds() -> None:
     heavy = planner().round(2, 40)
     wanted = sum(len(case.prompt) + case.new for case in heavy.cases) / 40 * heavy.at_once
