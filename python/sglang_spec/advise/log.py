@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+N = TypeVar("N", int, float)
 
 # (arrival, prompt tokens, output tokens, seconds in a unit of arrival): our own names, the Mooncake
 # traces' and the Azure LLM inference traces'.
@@ -47,7 +50,9 @@ def read(path: Path) -> list[Request]:
                 found.append(_request(entry))
             except (KeyError, TypeError, ValueError) as error:
                 raise LogError(f"{path}:{number}: no request ({error})") from error
-    except (OSError, json.JSONDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path}: {error}; write the log as UTF-8") from error
+    except (OSError, csv.Error) as error:
         raise LogError(f"{path}: {error}") from error
     if not found:
         raise LogError(f"{path}: no requests in it")
@@ -57,30 +62,53 @@ def read(path: Path) -> list[Request]:
 
 
 def _entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         if path.suffix == ".csv":
             for number, row in enumerate(csv.DictReader(file), 2):
                 yield number, row
             return
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield number, json.loads(line)
+                try:
+                    yield number, json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise LogError(f"{path}:{number}: no JSON ({error})") from error
 
 
 def _request(entry: Mapping[str, Any]) -> Request:
     for arrival, prompt, output, unit in _NAMES:
         if prompt in entry:
-            request = Request(
-                _seconds(entry[arrival]) * unit, int(entry[prompt]), int(entry[output])
+            seconds = _number(entry, arrival, _seconds, "write seconds, or an ISO-8601 time")
+            remedy = "write a whole number of tokens, at least 1"
+            return Request(
+                seconds * unit,
+                _number(entry, prompt, _count, remedy),
+                _number(entry, output, _count, remedy),
             )
-            if request.prompt_tokens < 1 or request.output_tokens < 1:
-                raise ValueError("a prompt and an answer have at least one token")
-            return request
     raise KeyError("expected arrival, prompt_tokens and output_tokens")
+
+
+def _number(entry: Mapping[str, Any], key: str, read: Callable[[Any], N], remedy: str) -> N:
+    """One value; KeyError if it is missing, ValueError by key, value and remedy if it is wrong."""
+    value = entry[key]
+    try:
+        return read(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{key} = {value!r}: {remedy}") from error
+
+
+def _count(value: Any) -> int:
+    count = int(value)  # OverflowError for what JSON reads 1e400 as
+    if count < 1:
+        raise ValueError(count)
+    return count
 
 
 def _seconds(value: Any) -> float:
     try:
-        return float(value)
+        seconds = float(value)
     except ValueError:
-        return datetime.fromisoformat(str(value)).timestamp()
+        seconds = datetime.fromisoformat(str(value)).timestamp()
+    if not math.isfinite(seconds):  # the simulation would wait for it for ever
+        raise ValueError(seconds)
+    return seconds

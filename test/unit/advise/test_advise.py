@@ -144,7 +144,10 @@ def test_logs_of_four_kinds_say_the_same(name: str, text: str, tmp_path: Path) -
     [
         ('{"arrival": 1}\n', r":1: no request"),
         ('{"arrival": "soon", "prompt_tokens": 9, "output_tokens": 3}\n', r":1: .*soon"),
-        ('{"arrival": 1, "prompt_tokens": 9, "output_tokens": 0}\n', "at least one token"),
+        (
+            '{"arrival": 1, "prompt_tokens": 9, "output_tokens": 0}\n',
+            "output_tokens = 0: write a whole number of tokens, at least 1",
+        ),
         ("[1]\n", r":1: no request"),
         ("nothing\n", "Expecting value"),
         ("", "no requests"),
@@ -200,3 +203,32 @@ def test_the_command_prints_flags_draws_and_says_what_is_missing(tmp_path: Path)
     assert "flags: none" in less.stdout
     assert CliRunner().invoke(advise, [str(log)]).exit_code == 2
     assert CliRunner().invoke(advise, [file, "--costs", file]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('"arrival": NaN, "prompt_tokens": 9, "output_tokens": 9', "arrival = nan: write seconds"),
+        ('"arrival": -1e400, "prompt_tokens": 9, "output_tokens": 9', "arrival = -inf: write"),
+        ('"arrival": "nan", "prompt_tokens": 9, "output_tokens": 9', "arrival = 'nan': write"),
+        ('"arrival": 1, "prompt_tokens": 1e400, "output_tokens": 9', "prompt_tokens = inf: write"),
+        ('"arrival": 1, "prompt_tokens": 9, "output_tokens": NaN', "output_tokens = nan: write a"),
+    ],
+)
+def test_numbers_that_are_none_are_named(line: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = '{"arrival": 0, "prompt_tokens": 9, "output_tokens": 9}\n'
+    path.write_text(good + "{" + line + "}\n")
+    with pytest.raises(traffic.LogError) as error:
+        traffic.read(path)
+    assert f"{path}:2: " in str(error.value) and says in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_a_log_that_is_no_text_is_named(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"log.{suffix}"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(traffic.LogError, match="write the log as UTF-8"):
+        traffic.read(path)
+    done = CliRunner().invoke(advise, [str(path), "--costs", str(path)])
+    assert done.exit_code == 2 and "UTF-8" in done.output
