@@ -78,3 +78,15 @@ def test_of_a_recipe(name: str, expected: str) -> None:
 
 def test_no_recipe() -> None:
     assert CliRunner().invoke(ready.ready, ["none.toml"]).exit_code == 2
+
+
+@pytest.mark.parametrize("wrong", ["http://h:99999", "http://h:abc", "http://h:-1"])
+def test_a_port_that_is_none_is_wrong_usage(wrong: str) -> None:
+    result = CliRunner().invoke(ready.ready, [wrong])
+    assert result.exit_code == 2 and wrong in result.stderr and "HOST:PORT" in result.stderr
+
+
+def test_changes_are_of_a_recipe() -> None:
+    assert ready._url_of(recipe("embedded"), ["listen.port=31000"]) == "http://127.0.0.1:31000"
+    result = CliRunner().invoke(ready.ready, ["http://127.0.0.1:1", "--set", "listen.port=2"])
+    assert result.exit_code == 2 and "--set is for a recipe" in result.stderr

@@ -94,9 +94,26 @@ def test_it_starts_a_recipe(tmp_path: Path) -> None:
 def test_it_waits_until_ready() -> None:
     (line,) = values("ExecStartPost")
     text = line.replace("/etc/sglang-spec/recipes", str(RECIPES)).replace("%i", NAME)
-    program, *words = shlex.split(text)
+    program, *words = shlex.split(text.replace("%d", "/run/credentials/x"))
     assert program == PROGRAM
     seconds = float(words.pop())
     assert words.pop() == "--timeout" and seconds < 2 * 3600  # of TimeoutStartSec
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 1 and "http://127.0.0.1:30000 is not ready" in result.stderr
+
+
+def test_a_recipe_whose_secrets_only_the_unit_names_is_waited_for(tmp_path: Path) -> None:
+    """ExecStart accepts it by its --set, so ExecStartPost must not refuse it."""
+    text = (RECIPES / f"{NAME}.toml").read_text()
+    lines = [line for line in text.splitlines(True) if not line.startswith(("secrets", "host"))]
+    open_ = "".join(lines).replace("[listen]\n", '[listen]\nhost = "0.0.0.0"\n')
+    (tmp_path / f"{NAME}.toml").write_text(open_)
+    (line,) = values("ExecStartPost")
+    for old, new in (("/etc/sglang-spec/recipes", str(tmp_path)), ("%i", NAME), ("%d", "/run/x")):
+        line = line.replace(old, new)
+    words = shlex.split(line)[1:-2]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1 and "http://127.0.0.1:30000 is not ready" in result.stderr
+    at = words.index("--set")
+    refused = CliRunner().invoke(main, [*words[:at], *words[at + 2 :]])
+    assert refused.exit_code == 2 and "listen.secrets" in refused.stderr
