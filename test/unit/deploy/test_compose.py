@@ -115,3 +115,16 @@ def test_grafana_finds_prometheus_and_the_dashboards(compose: Any) -> None:
     mounts = dict(volume.split(":")[:2] for volume in compose["services"]["grafana"]["volumes"])
     assert mounts["../grafana"] == path
     assert Path(FOLDER, "../grafana").resolve() == folder.parent
+
+
+def test_prometheus_puts_the_colon_back() -> None:
+    """The rule of deploy/grafana, without which alerts and recipes find nothing."""
+    (job,) = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["scrape_configs"]
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "deploy/grafana/README.md").read_text(),
+                         re.DOTALL)[:1]  # fmt: skip
+    (documented,) = yaml.safe_load(text)["scrape_configs"]
+    rules = job["metric_relabel_configs"]
+    assert rules == documented["metric_relabel_configs"]
+    (rule,) = rules
+    found = re.fullmatch(rule["regex"], "sglang_spec_state")
+    assert found and rule["replacement"].replace("$1", found[1]) == "sglang:spec_state"
