@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from ..client import Answer, Client
 
+PATIENCE = 120.0  # seconds for one turn
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -80,6 +82,19 @@ def reuse(turns: Sequence[Turn]) -> float:
     return sum(turn.cached for turn in later) / sum(len(turn.prompt) for turn in later)
 
 
+def _await(before: threading.Event, stream: int, turn: int, errors: Sequence[object]) -> None:
+    """Wait for the answer of the turn before, without which this one has no history.
+
+    Raises:
+        TimeoutError: it did not come, and no request failed that would say why.
+    """
+    if not before.wait(timeout=PATIENCE) and not errors:
+        raise TimeoutError(
+            f"stream {stream}: turn {turn - 1} had no answer within {PATIENCE:g} s, so turn {turn} "
+            "has no history to go on from"
+        )
+
+
 def play(url: str, plan: Plan) -> list[Turn]:
     """All turns of all streams, in the order (turn, stream); raises what a request raised.
 
@@ -111,7 +126,7 @@ def play(url: str, plan: Plan) -> list[Turn]:
             while not errors:
                 turn, stream, new, count = todo.get_nowait()
                 if turn:
-                    answered[stream][turn - 1].wait(timeout=120)
+                    _await(answered[stream][turn - 1], stream, turn, errors)
                 prompt = [*so_far[stream], *new]
                 answer = client.generate(prompt, count)
                 so_far[stream] = [*prompt, *answer.tokens]
