@@ -114,6 +114,10 @@ def _secrets(recipe: Recipe, dry: bool, notes: list[str]) -> Iterator[Problem]:
         remedy = f"{error.strerror}; write `api-key: …` into it, mode 0600, owned by the service"
         yield Problem("secrets", recipe.file, "listen.secrets", name, remedy)
         return
+    except UnicodeDecodeError:
+        remedy = "it is no text in UTF-8; write `api-key: …` into it"
+        yield Problem("secrets", recipe.file, "listen.secrets", name, remedy)
+        return
     remedy = ""
     if not _API_KEY.search(text):
         remedy = "it has no line `api-key: …`"

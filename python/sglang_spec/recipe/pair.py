@@ -74,10 +74,19 @@ def _config_differs(recipe: Recipe) -> Iterator[Problem]:
     target, _ = folders(recipe)
     if target is None or not (target / "config.json").is_file():
         return
-    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
-    text = config.get("text_config", config)
+    file = target / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        text = config.get("text_config", config)
+        architecture = (config.get("architectures") or [None])[0]
+        if not isinstance(text, dict):
+            raise TypeError("text_config is no object")
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        remedy = f"{file} is no config ({error}); write it as a JSON object, or copy it anew"
+        yield Problem("model-unreadable", recipe.file, "model.path", recipe.model.path, remedy)
+        return
     for key, wanted, found in (
-        ("architecture", recipe.model.architecture, (config.get("architectures") or [None])[0]),
+        ("architecture", recipe.model.architecture, architecture),
         ("hidden_size", recipe.model.hidden_size, text.get("hidden_size")),
     ):
         if wanted is not None and found is not None and wanted != found:

@@ -335,3 +335,24 @@ def test_usage() -> None:
     base = str(recipe(BASE))
     for arguments in (["--dry-run"], ["--json"], [base, "--json"], [base, "--port", "30000"]):
         assert CliRunner().invoke(serve, arguments).exit_code == 2
+
+
+def test_secrets_that_are_no_text(tiny: Pair, tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets.yaml"
+    secrets.write_bytes(b"\xff\xfeapi-key: k\n")
+    change = ["--set", "listen.host=0.0.0.0", "--set", f"listen.secrets={secrets}"]
+    (problem,) = told(pair_recipe(tmp_path, tiny), *change)
+    assert (problem["code"], problem["key"]) == ("secrets", "listen.secrets")
+    assert problem["value"] == str(secrets) and "UTF-8" in problem["remedy"]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b'{"text_config": 1}', b"5"])
+@pytest.mark.parametrize("drafted", [True, False])
+def test_a_config_that_is_none(tiny: Pair, tmp_path: Path, content: bytes, drafted: bool) -> None:
+    target = copy(tiny.target, tmp_path / "t")
+    (target / "config.json").write_bytes(content)
+    path = pair_recipe(tmp_path, Pair(target, tiny.draft if drafted else tmp_path / "none"))
+    problems = told(path)
+    (problem,) = [one for one in problems if one["code"] == "model-unreadable"]
+    assert (problem["key"], problem["value"]) == ("model.path", str(target))
+    assert str(target / "config.json") in problem["remedy"]
