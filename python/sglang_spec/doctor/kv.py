@@ -23,10 +23,26 @@ class CostUnknown(Exception):
 @click.option("--api-key", envvar="SGLANG_API_KEY", help="Of the server, if it asks for one.")
 @click.option("--target", type=click.Path(exists=True, path_type=Path), help="Folder of a model.")
 @click.option("--draft", type=click.Path(exists=True, path_type=Path), help="Folder of its draft.")
-@click.option("--tp-size", default=1, show_default=True, help="Ranks that share the heads.")
-@click.option("--kv-bytes", default=2, show_default=True, help="Bytes of a number in the cache.")
-@click.option("--kv-gb", type=float, help="Memory of both pools on one rank, in GB.")
-@click.option("--page-size", default=1, show_default=True)
+@click.option(
+    "--tp-size",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Ranks that share the heads.",
+)
+@click.option(
+    "--kv-bytes",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Bytes of a number in the cache.",
+)
+@click.option(
+    "--kv-gb",
+    type=click.FloatRange(0, min_open=True),
+    help="Memory of both pools on one rank, in GB.",
+)
+@click.option("--page-size", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def kv(
     url: str | None,
@@ -77,7 +93,7 @@ def of_server(url: str, api_key: str | None = None) -> list[dict[str, Any]]:
         reply = httpx.get(f"{url.rstrip('/')}/server_info", headers=headers, timeout=30)
         reply.raise_for_status()
         states = reply.json()["internal_states"]
-    except (httpx.HTTPError, httpx.InvalidURL, KeyError, json.JSONDecodeError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
         raise CostUnknown(f"{url}/server_info: {error!r}") from error
     found = [state["kv_cost"] for state in states if "kv_cost" in state]
     if not found:
@@ -98,9 +114,8 @@ def of_pair(
     """
     capacity: Any = import_module("sglang_spec.hardening.kv.capacity")
     try:
-        configs = [json.loads((path / "config.json").read_text()) for path in (target, draft)]
-        cost = capacity.cost(*configs, ranks, item)
-    except (OSError, json.JSONDecodeError, capacity.CapacityUnknown, KeyError) as error:
+        cost = capacity.cost(_config(target), _config(draft), ranks, item)
+    except (capacity.CapacityUnknown, KeyError) as error:
         raise CostUnknown(f"{target}, {draft}: {error}") from error
     budget = int(gigabytes * GB)
     tokens = cost.tokens(budget, page)
@@ -115,6 +130,18 @@ def of_pair(
         },
         "pools_gb": round(cost.taken(tokens, page) / GB, 3),
     }
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The config of a model; CostUnknown if there is none that can be read."""
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CostUnknown(f"{file}: {error}; give the folder of a model") from error
+    if not isinstance(config, dict):
+        raise CostUnknown(f"{file}: {config!r} is no config; write it as a JSON object")
+    return config
 
 
 def told(found: dict[str, Any]) -> list[str]:

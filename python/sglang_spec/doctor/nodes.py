@@ -56,8 +56,12 @@ def node(
         sys.exit(1)
     if output is None:
         click.echo(record.dump(), nl=False)
-    else:
+        return
+    try:
         output.write_text(record.dump(), encoding="utf-8")
+    except OSError as error:
+        text = f"{output}: {error.strerror}; name a file in a folder that is there"
+        raise click.BadParameter(text, param_hint="--output") from error
 
 
 @click.command()

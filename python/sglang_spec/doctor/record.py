@@ -48,8 +48,18 @@ class NodeRecord:
             record = cls(**content)
         except TypeError as error:
             raise ValueError(f"{path}: {error}; write it with `doctor node`") from error
-        if not isinstance(record.compared, dict):
-            raise ValueError(f"{path}: compared: an object is needed")
+        for key, kinds, needed in (
+            ("node", (str,), "a text"),
+            ("rank", (int,), "a whole number"),
+            ("nodes", (int,), "a whole number"),
+            ("leader", (str, type(None)), "a text or null"),
+            ("compared", (dict,), "an object"),
+        ):
+            value = getattr(record, key)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise ValueError(
+                    f"{path}: {key} = {value!r}: {needed} is needed; write it with `doctor node`"
+                )
         return record
 
 

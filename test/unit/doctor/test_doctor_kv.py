@@ -45,3 +45,14 @@ def test_what_cannot_be_said(tmp_path: Path) -> None:
     assert run("http://127.0.0.1:1")[0] == 1
     assert run()[0] == 2
     assert run("--target", tmp_path)[0] == 2
+
+
+def test_wrong_numbers_and_configs(tmp_path: Path) -> None:
+    pair = tiny_pair()
+    for option in ("--tp-size", "--page-size", "--kv-bytes", "--kv-gb"):
+        code, _, error = run("--target", pair.target, "--draft", pair.draft, option, 0)
+        assert code == 2 and option in error
+    for content in (b"[]", b"5", b"\xff", b"{"):
+        (tmp_path / "config.json").write_bytes(content)
+        code, _, error = run("--target", tmp_path, "--draft", pair.draft)
+        assert code == 1 and str(tmp_path / "config.json") in error and "config" in error

@@ -122,6 +122,26 @@ def test_wrong_records(tmp_path: Path) -> None:
         assert result.exit_code == 2 and str(path) in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("nodes", "b"), ("rank", "0"), ("rank", True), ("node", 3), ("leader", 1), ("compared", [])],
+)
+def test_a_record_with_a_value_of_another_kind(tmp_path: Path, key: str, value: Any) -> None:
+    path = written(tmp_path, 0)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    other = written(tmp_path, 1)
+    result = CliRunner().invoke(doctor, ["nodes", str(path), str(other)])
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and f"{path}: {key} = {value!r}: " in said
+
+
+def test_a_record_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    output = tmp_path / "none/x.json"
+    arguments = ["node", str(recipe("embedded")), "--facts", str(FACTS / "none.json")]
+    result = CliRunner().invoke(doctor, [*arguments, "--output", str(output)])
+    assert result.exit_code == 2 and f"{output}: No such file" in " ".join(result.stderr.split())
+
+
 def test_a_refused_recipe(tmp_path: Path) -> None:
     arguments = ["node", str(recipe("kimi-k2.5-h200")), "--set", "nodes.rank=7"]
     result = CliRunner().invoke(doctor, arguments)
