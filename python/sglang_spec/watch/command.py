@@ -38,7 +38,11 @@ def report(url: str, output: Path, api_key: str | None) -> None:
     Example: sglang-spec report http://127.0.0.1:30000 --output report.html
     """
     snapshot = _take(url, api_key)
-    output.write_text(render(snapshot))
+    try:
+        output.write_text(render(snapshot))
+    except OSError as error:
+        text = f"{output}: {error.strerror}; name a file in a folder that is there"
+        raise click.BadParameter(text, param_hint="--output") from error
     click.echo(f"{output}: {snapshot.speculation.get('state', 'not watched')}", err=True)
     sys.exit(int(snapshot.speculation.get("state") == "degraded"))
 

@@ -75,7 +75,10 @@ def take(url: str, api_key: str | None = None, timeout: float = 30.0) -> Snapsho
     """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
+        bare(url)  # its port is judged here
         reply = httpx.get(f"{url.rstrip('/')}/server_info", headers=headers, timeout=timeout)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise SnapshotError(f"{url!r} is no URL ({error}); give http://HOST:PORT") from error
     except httpx.HTTPError as error:
         raise SnapshotError(
             f"no answer from {bare(url)} ({type(error).__name__}); is a server listening there?"

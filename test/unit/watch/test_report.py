@@ -192,3 +192,21 @@ def test_no_server_and_no_url_are_named(command: str, tmp_path: Any) -> None:
     assert done.exit_code == 1
     assert "is a server listening there" in done.output and "pw" not in done.output
     assert CliRunner().invoke(main, [command, "localhost:30000"]).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["report", "top"])
+@pytest.mark.parametrize("port", ["99999", "abc", "-1"])
+def test_a_port_that_is_none_is_named(command: str, port: str) -> None:
+    done = CliRunner().invoke(main, [command, f"http://h:{port}"])
+    assert done.exit_code == 1 and "give http://HOST:PORT" in done.output
+
+
+def test_a_page_into_a_folder_that_is_not_there(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = of(info(Counts(), Phases()), "http://h:1")
+    monkeypatch.setattr("sglang_spec.watch.command.take", lambda url, key: found)
+    output = tmp_path / "none/report.html"
+    done = CliRunner().invoke(main, ["report", "http://h:1", "--output", str(output)])
+    said = "".join(done.output.split())
+    assert done.exit_code == 2 and f"{output}:Nosuchfile" in said
