@@ -54,12 +54,14 @@ def advise(
     """
     if (run is None) == (url is None):
         raise click.UsageError("give --costs FILE or --url URL: advice needs measured costs")
+    if picture is not None and picture.suffix.lower() not in (".png", ".svg"):
+        raise click.BadParameter(f"{picture}: name a PNG or an SVG", param_hint="--picture")
     try:
         requests = traffic.read(log)
         found = measured.of_run(run) if run is not None else measured.of_server(str(url))
     except (traffic.LogError, CostsError, RunFileError) as error:
         raise click.UsageError(str(error)) from error
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise click.UsageError(f"{url}: {error!r}") from error
     given: dict[str, Any] = {"accept_length": accept_length, "kv_tokens": kv_tokens,
              "most_requests": max_running_requests}  # fmt: skip
@@ -72,7 +74,11 @@ def advise(
             "source": known.source}  # fmt: skip
     if picture is not None:
         context = sum(r.prompt_tokens for r in requests) / len(requests)
-        drawing.draw(advice, known, context, picture, {"log": str(log), **known.source})
+        try:
+            drawing.draw(advice, known, context, picture, {"log": str(log), **known.source})
+        except OSError as error:
+            text = f"{picture}: {error.strerror}; name a file in a folder that can be written to"
+            raise click.BadParameter(text, param_hint="--picture") from error
     if as_json:
         click.echo(json.dumps(told, indent=1))
     else:

@@ -232,3 +232,16 @@ def test_a_log_that_is_no_text_is_named(suffix: str, tmp_path: Path) -> None:
         traffic.read(path)
     done = CliRunner().invoke(advise, [str(path), "--costs", str(path)])
     assert done.exit_code == 2 and "UTF-8" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("run.jsonl/advice.svg", "run.jsonl/advice.svg: "), ("advice.foo", "PNG")]
+)
+def test_a_picture_that_cannot_be_written_is_named(name: str, says: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"arrival": 0, "prompt_tokens": 64, "output_tokens": 50}\n')
+    file = str(run(tmp_path / "run.jsonl", MEASURED))
+    done = CliRunner().invoke(
+        advise, [str(log), "--costs", file, "--picture", str(tmp_path / name)]
+    )
+    assert done.exit_code == 2 and says in " ".join(done.output.split())
