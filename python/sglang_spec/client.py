@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+
+KEY_VARIABLE = "SGLANG_API_KEY"
+
+
+def api_key() -> str | None:
+    """The key of servers that run already, from the environment; it is written nowhere."""
+    return os.environ.get(KEY_VARIABLE) or None
+
+
+def key_headers() -> dict[str, str]:
+    """The header that such a server wants; empty without a key."""
+    key = api_key()
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any
 import aiohttp
 import numpy
 
+from ..client import key_headers
 from ..process import die_with_parent
 
 # Upstream reads its command line from a module variable; these are the fields that a run with the
@@ -98,6 +99,12 @@ def session() -> aiohttp.ClientSession:
     )
 
 
+def headers_of(serving: Any) -> None:
+    """Let upstream's requests carry SGLANG_API_KEY; without it they stay as they are."""
+    if key_headers():
+        serving.get_auth_headers = key_headers
+
+
 def measure(serving: Any, job: dict[str, Any]) -> dict[str, Any]:
     """One load, from empty prefix caches to the last answer."""
     rows = [
@@ -164,6 +171,7 @@ def main() -> None:
     if not hasattr(serving, "_create_bench_client_session"):
         raise SystemExit("sglang.benchmark.serving makes its sessions elsewhere since this release")
     serving._create_bench_client_session = session
+    headers_of(serving)
     print(json.dumps({"ready": True}), file=replies)
     for line in sys.stdin:
         try:

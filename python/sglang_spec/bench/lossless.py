@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..client import api_key
 from ..demo.equality import first_difference
 from ..smoke.target import Settings, Target
 from ..smoke.teacher import Unequal, forced
@@ -118,7 +119,7 @@ def by_prefill(url: str) -> Explain:
     """Explanations from the server at `url`; httpx.HTTPError if it does not answer."""
 
     def explain(number: int, prompt: Sequence[int], tokens: Sequence[int]) -> Unequal | None:
-        target = Target(url, Settings())
+        target = Target(url, Settings(), api_key())
         try:
             return forced(target, number, prompt, tokens)
         finally:

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
+from ..client import key_headers
 from ..server import Launch
+from . import mask
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,11 @@ class Side:
         if self.launch is None:
             return {"url": self.url}
         command = self.launch.command(0)
-        variables = " ".join(f"{k}={v}" for k, v in sorted(self.launch.environment.items()))
-        told = {"command": shlex.join(command[command.index("-m") :]), "environment": variables}
+        variables = " ".join(
+            mask.variable(k, v) for k, v in sorted(self.launch.environment.items())
+        )
+        shown = mask.words(command[command.index("-m") :])
+        told = {"command": shlex.join(shown), "environment": variables}
         if self.launch.python != (sys.executable,):
             told["python"] = shlex.join(self.launch.python)
         return told
@@ -91,9 +97,25 @@ class Facts:
         )
 
 
+def checked_url(url: str) -> str:
+    """`url` without a slash at its end; ValueError if its host or port is none."""
+    try:
+        if not urlsplit(url).hostname:
+            raise ValueError("it names no host")
+        urlsplit(url).port  # noqa: B018  (ValueError for one that is out of range)
+        httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(str(error)) from error
+    return url.rstrip("/")
+
+
 def ask(url: str) -> Facts:
-    """The facts of the server at `url`; httpx.HTTPError if it does not tell them."""
-    return Facts.of(httpx.get(f"{url}/server_info", timeout=60).raise_for_status().json())
+    """The facts of the server at `url`; httpx.HTTPError if it does not tell them.
+
+    A server that wants a key gets SGLANG_API_KEY.
+    """
+    reply = httpx.get(f"{url}/server_info", timeout=60, headers=key_headers())
+    return Facts.of(reply.raise_for_status().json())
 
 
 def refusals(facts: Facts, kv_tokens: int, requests: int) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from .. import host
 from ..models import Pair, embedded_pair, tiny_pair
 from ..server import Launch
-from . import mode, record
+from . import mask, mode, record
 from .cells import Cell
 from .corpus import Corpus, CorpusError, of_embedded, of_file, of_tiny
 from .shape import Shape
@@ -138,7 +138,7 @@ def header(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]:
                 "wheel_sha256": pin.wheel_sha256, "changed": list(pin.changed)},
         "checkpoints": {"model": checkpoint(subject.pair.target),
                         "draft": checkpoint(subject.pair.draft)},
-        "argv": sys.argv[1:],
+        "argv": mask.words(sys.argv[1:]),
     }  # fmt: skip
 
 

@@ -6,8 +6,8 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from ..bench import mode, subject
-from ..bench.side import Side
+from ..bench import mask, mode, subject
+from ..bench.side import Side, checked_url
 
 NO_SPECULATION = "none"
 
@@ -26,7 +26,10 @@ def side(name: str, text: str, common: mode.Settings) -> Side:
         SpecError: it is none of these.
     """
     if text.startswith(("http://", "https://")):
-        return Side(name, url=text.rstrip("/"))
+        try:
+            return Side(name, url=checked_url(text))
+        except ValueError as error:
+            raise SpecError(f"{name}: {text!r}: {error}; give http://HOST:PORT") from error
     words = shlex.split(text)
     python = Path(words.pop(0)) if words and "/" in words[0] else None
     if python is not None and not python.is_file():
@@ -39,5 +42,5 @@ def side(name: str, text: str, common: mode.Settings) -> Side:
             f"{name}: {words[0]!r} is no flag; give http://HOST:PORT, or [PYTHON] [none] [--flag …]"
         )
     launch = mode.launch(kind, replace(common, extra=(*common.extra, *words)))
-    made = Side(name, launch, flags=text)
+    made = Side(name, launch, flags=mask.text(text))
     return subject.elsewhere(made, python) if python is not None else made
