@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,8 +35,8 @@ class Cell:
                 "requests: expected at least 2, 8 and 1"
             )
         load = self.concurrency if self.concurrency is not None else self.rate
-        if load is not None and load <= 0:
-            raise CellError("a concurrency is at least 1, a rate above 0")
+        if load is not None and not 0 < load < math.inf:  # NaN is neither
+            raise CellError(f"a load of {load}: a concurrency is at least 1, a rate above 0")
         if self.concurrency is not None and self.requests < self.concurrency:
             raise CellError(
                 f"{self.requests} requests cannot run {self.concurrency} at a time; give "

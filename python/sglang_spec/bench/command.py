@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from . import compare as comparison
-from . import markdown, mode, options, output, session, side, subject
+from . import markdown, mask, mode, options, output, session, side, subject
 from .options import Common
-from .runfile import Run, RunFileError, read
+from .runfile import Run, RunFileError, read, require
 from .runner import Plan
 
 OUTPUT = Path("build/bench")
@@ -40,6 +40,10 @@ class Url(click.ParamType[tuple[str, str]]):
         name, _, url = str(value).partition("=")
         if not name or not url.startswith(("http://", "https://")):
             self.fail(f"{value!r} is not NAME=http://HOST:PORT", param, ctx)
+        try:
+            side.checked_url(url)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}; give NAME=http://HOST:PORT", param, ctx)
         return name, url.rstrip("/")
 
 
@@ -73,8 +77,10 @@ def bench() -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Python of a plain SGLang environment: one more side.",
 )
-@click.option("--num-steps", default=3, show_default=True, help="Draft steps (topk 1).")
-@click.option("--threshold", default=32, show_default=True, help="N of the mode threshold.")
+@click.option("--num-steps", default=3, show_default=True, type=click.IntRange(1),
+              help="Draft steps (topk 1).")  # fmt: skip
+@click.option("--threshold", default=32, show_default=True, type=click.IntRange(1),
+              help="N of the mode threshold.")  # fmt: skip
 @options.common
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True
@@ -87,13 +93,19 @@ def run_command(
 ) -> None:  # fmt: skip
     """Start servers, measure them in turn, write run.jsonl, figures, a summary and a picture.
 
-    ARGUMENTS after -- go to every server. Exit code 0: fine, 1: something invalid or failed.
+    A server of --url is asked with SGLANG_API_KEY if that is set, and its prefix cache is emptied.
+    ARGUMENTS after -- go to every server started. Exit code 0: fine, 1: invalid or failed.
 
     \b
     Example: sglang-spec bench run --concurrency 1,4 --together 2 -- --log-level warning
     """
     named = ctx.get_parameter_source("modes") is not click.core.ParameterSource.DEFAULT
     names = [name for name in modes.split(",") if name] if named or not urls else []
+    if arguments and not names and upstream is None:
+        raise click.UsageError(
+            f"{' '.join(mask.words(arguments))}: arguments go to servers that are started, and "
+            "with --url alone there are none; leave them out, or give --mode"
+        )
     tested = common.subject(running=bool(urls))
     cells = common.cells()
     most = subject.most_requests(cells)
@@ -202,7 +214,7 @@ def report(file: Path, record: Path | None, as_json: bool) -> None:
     \b
     Example: sglang-spec bench report build/bench/run.jsonl --record concurrency.json
     """
-    run = _read(file)
+    run = _read(file, *output.NEEDED)
     output.write(run, file.parent)
     if record is not None:
         made = output.by_mode(output.figures(run))
@@ -254,8 +266,10 @@ def compare(a: Path, b: Path, fail_under: float, only: tuple[str, ...], as_json:
     sys.exit(1 if failing or not compared else 0)
 
 
-def _read(path: Path) -> Run:
+def _read(path: Path, *needed: str) -> Run:
     try:
-        return read(path)
+        run = read(path)
+        require(run, needed)
+        return run
     except RunFileError as error:
         raise click.UsageError(str(error)) from error

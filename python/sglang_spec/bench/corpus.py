@@ -90,6 +90,8 @@ def of_file(path: Path, model: Path) -> Corpus:
     """
     try:
         rows = [prompt.input_ids for prompt in read_prompts(path, model)]
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path}: {error}; write the prompts as UTF-8") from error
     except (OSError, PromptError) as error:
         raise CorpusError(str(error)) from error
     return checked(rows, str(path))

@@ -13,6 +13,8 @@ from .runfile import Run
 from .table import table
 
 RUN = "run.jsonl"
+# What the files of a run are written from, by the keys of its first line.
+NEEDED = ("date", "host", "pin", "checkpoints", "argv", "settings.corpus", "settings.sides")
 
 
 def provenance(run: Run) -> dict[str, Any]:

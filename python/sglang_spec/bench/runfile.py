@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,6 +65,19 @@ class Run:
                 raise RunFileError(f"{self.path}: a line of kind {other!r}")
 
 
+def require(run: Run, names: Sequence[str]) -> None:
+    """RunFileError if the first line lacks one of `names` ("settings.sides" is one inside)."""
+    for name in names:
+        found: Any = run.header
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        if found is None:
+            raise RunFileError(
+                f"{run.path}:1: {name} is missing; name the run.jsonl that `bench`, `sweep` or "
+                "`canary` wrote"
+            )
+
+
 def key(entry: Mapping[str, Any]) -> Key:
     return entry["side"], entry["cell"], entry["group"], entry["round"]
 
@@ -90,6 +103,11 @@ def _read(path: Path) -> tuple[Run, int]:
         header, *rest = entries
         if header["kind"] != "run" or header["format"] != FORMAT:
             raise RunFileError(f"{path}: not a run of format {FORMAT}")
+        if not isinstance(header.get("settings"), dict):
+            raise RunFileError(
+                f"{path}:1: settings = {header.get('settings')!r}: an object is needed; measure "
+                "anew, or name the run.jsonl that `bench`, `sweep` or `canary` wrote"
+            )
         run = Run(path, header)
         for entry in rest:
             run.end = None  # lines after an end: it was resumed

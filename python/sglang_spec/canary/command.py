@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from dataclasses import asdict, replace
@@ -13,19 +14,35 @@ from rich.console import Console
 from rich.table import Table
 
 from ..bench import command as bench
-from ..bench import options, output, session, subject
+from ..bench import mask, options, output, session, subject
 from ..bench.options import Common
 from ..bench.runfile import Run, RunFileError
 from ..bench.runner import Plan
 from . import spec, verdict
 
 OUTPUT = Path("build/canary")
+NEAR = 0.85  # of difflib; no option of SGLang is as near to one of ours
 
 
-@click.command(context_settings={**options.CONTEXT, "ignore_unknown_options": True})
+class Canary(click.Command):
+    """Takes unknown options as flags of servers, but not what is nearly one of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = sorted({name for one in self.get_params(ctx) for name in one.opts})
+        for word in args[: args.index("--")] if "--" in args else args:
+            name = word.partition("=")[0]
+            if not name.startswith("--") or name in own or any(map(str.isspace, name)):
+                continue
+            if near := difflib.get_close_matches(name, own, 3, NEAR):
+                raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=Canary, context_settings={**options.CONTEXT, "ignore_unknown_options": True})
 @click.argument("a")
 @click.argument("b")
-@click.option("--num-steps", default=3, show_default=True, help="Draft steps of both (topk 1).")
+@click.option("--num-steps", default=3, show_default=True, type=click.IntRange(1),
+              help="Draft steps of both (topk 1).")  # fmt: skip
 @click.option("--fail-under", default=0.97, show_default=True, help="Least speed of B over A.")
 @options.common
 @click.option(
@@ -39,13 +56,21 @@ def canary(
     """May B take the place of A? Tokens, acceptance, speed, KV capacity, memory: one verdict.
 
     A and B are each a URL, or "[PYTHON] [none] [--flag …]": another environment, no speculation,
-    flags; "" is EAGLE3 as it is here. Exit code 0: B may, 1: it may not, 2: wrong usage.
+    flags; "" is EAGLE3 as it is here. ARGUMENTS go to servers that are started. One of a URL is
+    asked with SGLANG_API_KEY if that is set, and its prefix cache is emptied. Exit code 0: B may,
+    1: it may not, 2: wrong usage.
 
     \b
     Example: sglang-spec canary "" "--log-level warning" --together 2
              sglang-spec canary none "" --fail-under 1.2 --concurrency 1,8
     """
-    running = any(text.startswith("http") for text in (a, b))
+    urls = [text.startswith(("http://", "https://")) for text in (a, b)]
+    running = any(urls)
+    if arguments and all(urls):
+        raise click.UsageError(
+            f"{' '.join(mask.words(arguments))}: arguments go to servers that are started, and A "
+            "and B run already; leave them out (or is it an option, misspelt?)"
+        )
     tested, cells = common.subject(running), common.cells()
     made = replace(subject.settings(tested, cells, 0, arguments, common.dtype), num_steps=num_steps)
     try:

@@ -43,7 +43,7 @@ def read_prompts(path: Path, model: Path, longest: int | None = None) -> Iterato
         PromptError: a line that is none of these.
     """
     tokenizer: Any = None
-    with path.open() as lines:
+    with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             try:
                 entry = json.loads(line)

@@ -112,6 +112,13 @@ def test_a_checkpoint_is_known_by_its_files(tmp_path: Path) -> None:
         (["--mode", "none,threshold"], "--threshold 32 is above all loads; they reach 4"),
         (["--concurrency", "a"], "no list of numbers"),
         (["--url", "x=localhost:1"], "NAME=http"),
+        (["--url", "x=http://h:99999"], "NAME=http"),
+        (["--url", "x=http://h:abc"], "NAME=http"),
+        (["--rate", "nan"], "a load of nan"),
+        (["--rate", "inf"], "a load of inf"),
+        (["--num-steps", "0"], "0 is not in the range"),
+        (["--threshold", "0"], "0 is not in the range"),
+        (["--url", "x=http://h:1", "--", "--api-key", "k1"], "--api-key ***: arguments go to"),
     ],
 )
 def test_wrong_usage_says_what_is_right(arguments: list[str], says: str) -> None:
@@ -131,3 +138,18 @@ def test_a_dry_run_starts_nothing_and_tells_the_cost(tmp_path: Path) -> None:
     assert told["groups"] == [["none"], ["static"], ["auto"], ["none"]]
     assert told["cost"]["measurements"] == 4 * 2 * 3
     assert not (tmp_path / "out").exists()
+
+
+def test_arguments_go_to_the_servers_that_are_started_beside_a_url() -> None:
+    arguments = ["--pair", "tiny", "--dry-run", "--url", "x=http://h:1", "--mode", "none"]
+    done = CliRunner().invoke(command.bench, [*arguments, "--", "--log-level", "warning"])
+    assert done.exit_code == 0 and "--log-level warning" in done.output
+
+
+def test_prompts_that_are_no_text_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes(b"\xff\xfe")
+    done = CliRunner().invoke(
+        command.bench, ["--pair", "tiny", "--dry-run", "--prompts", str(path)]
+    )
+    assert done.exit_code == 2 and "write the prompts as UTF-8" in " ".join(done.output.split())

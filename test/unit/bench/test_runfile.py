@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from sglang_spec.bench.command import bench
 from sglang_spec.bench.runfile import Recorder, RunFileError, read
 
 HEADER: dict[str, Any] = {"settings": {"rounds": 2, "sides": ["none"]}}
@@ -75,3 +77,25 @@ def test_what_is_no_run_is_refused_by_name(content: str, tmp_path: Path) -> None
         read(path)
     with pytest.raises(RunFileError, match="No such file"):
         read(tmp_path / "none")
+
+
+@pytest.mark.parametrize("arguments", [["report"], ["compare", "--json"]])
+@pytest.mark.parametrize("settings", [{}, {"settings": None}, {"settings": [1]}])
+def test_a_header_without_settings_is_refused_by_key(
+    arguments: list[str], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps({"kind": "run", "format": 1, **settings}) + "\n")
+    command, *options = arguments
+    files = [str(path)] * (2 if command == "compare" else 1)
+    done = CliRunner().invoke(bench, [command, *files, *options])
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2 and "run.jsonl:1: settings = " in said and "is needed" in said
+
+
+def test_a_report_names_what_its_files_need(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    Recorder.begin(path, HEADER).finish(None)
+    done = CliRunner().invoke(bench, ["report", str(path)])
+    assert done.exit_code == 2 and "run.jsonl:1: host is missing" in " ".join(done.output.split())
+    assert [one.name for one in tmp_path.iterdir()] == ["run.jsonl"]

@@ -137,3 +137,23 @@ def test_the_command_takes_flags_as_texts_and_refuses_others(tmp_path: Path) -> 
     done = CliRunner().invoke(canary, ["", "http://127.0.0.1:1", "--dry-run"])
     assert done.exit_code == 2 and "say what the servers serve" in done.output
     assert CliRunner().invoke(canary, [""]).exit_code == 2
+
+
+@pytest.mark.parametrize("word", ["--fail-undr 1.2", "--fail-undr=1.2", "--concurency 1"])
+@pytest.mark.parametrize("sides", [["", ""], ["http://127.0.0.1:1", "http://127.0.0.1:2"]])
+def test_an_option_that_is_misspelt_is_named(word: str, sides: list[str]) -> None:
+    done = CliRunner().invoke(canary, [*sides, "--pair", "tiny", "--dry-run", *word.split()])
+    assert done.exit_code == 2 and "Did you mean '--" in done.output
+
+
+def test_arguments_need_a_server_that_is_started() -> None:
+    common = ("--pair", "tiny", "--dry-run")
+    both = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    for words in (["--log-level", "warning"], ["--", "--log-level", "warning"]):
+        done = CliRunner().invoke(canary, [*both, *common, *words])
+        assert done.exit_code == 2 and "--log-level warning: arguments go to" in done.output
+        one = CliRunner().invoke(canary, [both[0], "", *common, *words])
+        assert one.exit_code == 0 and "--log-level warning" in one.output
+    done = CliRunner().invoke(canary, ["http://h:99999", "", *common])
+    assert done.exit_code == 2 and "give http://HOST:PORT" in done.output
+    assert CliRunner().invoke(canary, ["", "", *common, "--num-steps", "0"]).exit_code == 2
