@@ -61,7 +61,11 @@ def sweep(
     Example: sglang-spec sweep --steps 1,3,5 --concurrency 1,4,8 --together 2 --dry-run
              sglang-spec sweep --config-list "1,0,0,0 1,3,1,4 8,5,4,8" --resume
     """
-    points = point.grid(steps, topks, widths, thresholds.split(","), plans)
+    try:
+        given = [point.threshold(text) for text in thresholds.split(",") if text.strip()]
+    except PointError as error:
+        raise click.UsageError(str(error)) from error
+    points = point.grid(steps, topks, widths, given, plans)
     if config_list is not None:
         try:
             points, batches = point.of_tuples(config_list)
@@ -80,7 +84,10 @@ def sweep(
         common.seed, common.stop_at_eos, common.seconds, go_on=True,
     )  # fmt: skip
     if common.dry_run:
-        _describe(plan, pruned, output, common.as_json)
+        try:
+            _describe(plan, pruned, output, common.as_json)
+        except RunFileError as error:
+            raise click.UsageError(str(error)) from error
         return
     for name, why in pruned:
         session.say("sweep", f"left out {name}: {why}")
@@ -143,7 +150,8 @@ def seconds(plan: Plan, path: Path) -> float | None:
     if not path.exists():
         return None
     run = read(path)
-    ready = [one["ready_s"] for one in run.sides.values() if "command" in one["settings"]]
+    launched = [one for one in run.sides.values() if "command" in one.get("settings", ())]
+    ready = [one["ready_s"] for one in launched if one.get("ready_s") is not None]
     took = [one["duration"] for one in run.measurements.values() if "duration" in one]
     if not ready or not took:
         return None

@@ -84,6 +84,18 @@ def grid(
     return list(dict.fromkeys(points))
 
 
+def threshold(text: str) -> str:
+    """`text`, if it says when to switch off: none, auto, or a number of requests.
+
+    Raises:
+        PointError: it says something else.
+    """
+    text = text.strip()
+    if text in ("none", "auto") or (text.isascii() and text.isdigit() and int(text) > 0):
+        return text
+    raise PointError(f"--threshold {text!r}: write none, auto or a number of requests from 1 on")
+
+
 def of_tuples(text: str) -> tuple[list[Point], list[int]]:
     """SpecForge's `batch,steps,topk,draft` apart by blanks: points, and the batches in them.
 

@@ -124,3 +124,25 @@ def test_nothing_left_is_wrong_usage_with_the_reasons() -> None:
     done = dry("--config-list", "2,3,1,9")
     assert done.exit_code == 2 and "not 9" in " ".join(done.output.replace("│", " ").split())
     assert dry("--config-list", "3,1").exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["foo", "0", "auto,-1", "8,2.5"])
+def test_a_threshold_that_is_none_is_wrong_usage(text: str) -> None:
+    done = dry("--threshold", text)
+    assert done.exit_code == 2 and "write none, auto or a number of requests" in " ".join(
+        done.output.replace("│", " ").split()
+    )
+
+
+def test_thresholds_that_are_some() -> None:
+    done = dry("--threshold", "none, auto,4", "--steps", "3")
+    assert json.loads(done.stdout)["points"] == [
+        "none", "3,1,4", "3,1,4 off at auto", "3,1,4 off at 4"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", ["{", "[]\n", '{"kind": "run", "format": 1}\n'])
+def test_a_dry_run_names_a_broken_run_file(content: str, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text(content)
+    done = dry("--output", str(tmp_path))
+    assert done.exit_code == 2 and "run.jsonl" in "".join(done.output.split())
