@@ -237,7 +237,7 @@ def compare(a: Path, b: Path, fail_under: float, only: tuple[str, ...], as_json:
     \b
     Example: sglang-spec bench compare before/run.jsonl after/run.jsonl --fail-under 0.95
     """
-    first, second = _read(a), _read(b)
+    first, second = (_read(path, "settings.sides", "settings.cells") for path in (a, b))
     pairs = [one for one in comparison.compare(first, second) if not only or one.side in only]
     failing = [one for one in pairs if one.fails(fail_under)]
     compared = [one for one in pairs if one.ratio is not None]

@@ -10,7 +10,10 @@ MASK = "***"
 _NAME = r"--(?:[\w-]*(?:key|secret|password)[\w-]*|[\w-]*(?<!per[-_])(?<!first[-_])token)"
 _FLAG = re.compile(_NAME, re.IGNORECASE)
 _VALUE = r"""(?:"[^"]*"|'[^']*'|(?!--)\S)+"""
-_INSIDE = re.compile(rf"(?<!\S)({_NAME}(?:=|\s+))(?!--){_VALUE}", re.IGNORECASE)
+_TO_NEXT_FLAG = r"(?:(?!\s+--).)+"  # after `=`, where a word of its own may hold blanks
+_INSIDE = re.compile(
+    rf"(?<!\S)({_NAME})(?:(=){_TO_NEXT_FLAG}|(\s+)(?!--){_VALUE})", re.IGNORECASE | re.DOTALL
+)
 _VARIABLE = re.compile(r"KEY|SECRET|PASSWORD|TOKEN$", re.IGNORECASE)
 
 
@@ -28,7 +31,7 @@ def words(given: Sequence[str]) -> list[str]:
 
 def text(line: str) -> str:
     """`line`, a command line as it is typed, with the same masked."""
-    return _INSIDE.sub(rf"\g<1>{MASK}", line)
+    return _INSIDE.sub(lambda found: f"{found[1]}{found[2] or found[3]}{MASK}", line)
 
 
 def variable(name: str, value: str) -> str:

@@ -14,7 +14,8 @@ from .table import table
 
 RUN = "run.jsonl"
 # What the files of a run are written from, by the keys of its first line.
-NEEDED = ("date", "host", "pin", "checkpoints", "argv", "settings.corpus", "settings.sides")
+NEEDED = ("date", "host", "pin", "checkpoints", "argv", "settings.corpus", "settings.sides",
+          "settings.cells")  # fmt: skip
 
 
 def provenance(run: Run) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ..bench.side import checked_url
 from .outcome import Report, Row, Verdict
 from .run import CHECKS, Check, rows
 from .target import PROMPTS, QUESTIONS, Settings, Target
@@ -67,6 +68,12 @@ def smoke(
     """
     if not url.startswith(("http://", "https://")):
         raise click.BadParameter(f"{url!r}: give http://HOST:PORT", param_hint="URL")
+    for name, given in (("URL", url), ("--baseline", baseline)):
+        try:
+            checked_url(given or url)
+        except ValueError as error:
+            text = f"{given!r}: {error}; give http://HOST:PORT"
+            raise click.BadParameter(text, param_hint=name) from error
     settings = Settings(
         questions=questions or QUESTIONS,
         prompts=prompts or PROMPTS,

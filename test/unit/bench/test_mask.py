@@ -39,6 +39,8 @@ def test_only_secrets_are_masked(given: str, told: str | None) -> None:
 def test_a_quoted_value_is_masked_whole() -> None:
     assert mask.text("none --api-key 's3 cret' --tp 2") == "none --api-key *** --tp 2"
     assert mask.words(["--api-key", "s3 cret"]) == ["--api-key", "***"]
+    assert mask.words(["--api-key=s3 cret", "x"]) == ["--api-key=***", "x"]
+    assert mask.text("none --api-key='s3 cret' --tp 2") == "none --api-key=*** --tp 2"
 
 
 def test_a_variable_is_masked_by_its_name() -> None:

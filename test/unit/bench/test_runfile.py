@@ -93,6 +93,14 @@ def test_a_header_without_settings_is_refused_by_key(
     assert done.exit_code == 2 and "run.jsonl:1: settings = " in said and "is needed" in said
 
 
+def test_a_comparison_names_what_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    Recorder.begin(path, HEADER).finish(None)
+    done = CliRunner().invoke(bench, ["compare", str(path), str(path)])
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2 and "run.jsonl:1: settings.cells is missing" in said
+
+
 def test_a_report_names_what_its_files_need(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     Recorder.begin(path, HEADER).finish(None)

@@ -194,6 +194,12 @@ def test_no_server_and_no_url_are_named(command: str, tmp_path: Any) -> None:
     assert CliRunner().invoke(main, [command, "localhost:30000"]).exit_code == 2
 
 
+@pytest.mark.parametrize("given", [["http://h:99999"], ["http://h:1", "--baseline", "http://h:a"]])
+def test_so_it_is_by_smoke(given: list[str]) -> None:
+    done = CliRunner().invoke(main, ["smoke", *given])
+    assert done.exit_code == 2 and "give http://HOST:PORT" in " ".join(done.output.split())
+
+
 @pytest.mark.parametrize("command", ["report", "top"])
 @pytest.mark.parametrize("port", ["99999", "abc", "-1"])
 def test_a_port_that_is_none_is_named(command: str, port: str) -> None:
