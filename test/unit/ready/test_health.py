@@ -113,3 +113,30 @@ def test_a_degraded_server_is_green_and_says_why(manager: SimpleNamespace) -> No
         assert answer.body == b"degraded: accept length 1.00 over 512 verify cycles"
     construction._rank.raise_alarm("")
     assert health.well().body == b""
+
+
+def test_a_failed_ranks_cause_is_kept_when_another_is_gone(manager: SimpleNamespace) -> None:
+    board = death.board()
+    assert board is not None
+    ended = multiprocessing.get_context("spawn").Process(target=str)
+    ended.start()
+    ended.join()
+    first, second = board.claim("rank TP1"), board.claim("rank TP2")
+    first.status, first.cause = record.Status.FAILED, b"out of memory"
+    second.status, second.pid = record.Status.READY, ended.pid
+    trouble = health.pulse(board, 1.0).trouble
+    assert trouble is not None and trouble.endswith("out of memory")
+
+
+@pytest.mark.parametrize(("layers", "expected"), [(False, True), (True, False)])
+def test_a_worker_of_several_draft_layers_keeps_no_pulse(
+    layers: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = record.Board.create()
+    monkeypatch.setattr(death, "_board", board)
+    spec = SimpleNamespace(speculative_algorithm="EAGLE", enable_multi_layer_eagle=layers)
+    monkeypatch.setattr(health, "get_spec", lambda: spec)
+    monkeypatch.setattr(health, "get_disagg", lambda: SimpleNamespace(disaggregation_mode="null"))
+    monkeypatch.setattr(health, "get_parallel", lambda: SimpleNamespace(pp_size=1))
+    assert health.watched() is expected
+    os.environ.pop(record.PATH_VARIABLE, None)

@@ -37,6 +37,8 @@ CUSTOM_HANDLER_GRACE_S = 10.0
 NO_PROGRESS = "no progress"  # how the cause of a hang begins, also the scheduler's own watchdog's
 
 _board: record.Board | None = None
+# What `end_server` found with the ended process in hand, for the handler that it calls.
+_known: str | None = None
 
 
 class EngineDeadError(RuntimeError):
@@ -216,7 +218,7 @@ def leave() -> None:
     Does not return. The final line comes last."""
     everything = psutil.Process().children(recursive=True)
     children = [child for child in everything if not remains.is_resource_tracker(child)]
-    line = final_line()
+    line = _known or final_line()
     for child in children:
         try:
             child.kill()
@@ -246,7 +248,8 @@ def _came_up() -> bool:
 def end_server(processes: Sequence[BaseProcess]) -> None:
     """A child of a server died. Tell the SIGQUIT handler, whoever's it is, and if that returns
     end the server: without its ranks it can only time out. Runs in the watchdog's thread."""
-    line = final_line(processes)
+    global _known
+    _known = line = final_line(processes)
     os.kill(os.getpid(), signal.SIGQUIT)
     time.sleep(CUSTOM_HANDLER_GRACE_S)
     logger.error("the SIGQUIT handler returned; ending the server")

@@ -38,6 +38,7 @@ def watched() -> bool:
     algorithm = (get_spec().speculative_algorithm or "").upper()
     return (
         algorithm in _WATCHED
+        and not get_spec().enable_multi_layer_eagle  # another worker
         and get_disagg().disaggregation_mode == "null"
         and get_parallel().pp_size == 1
         and death.board() is not None
@@ -68,7 +69,7 @@ def pulse(board: record.Board, limit: float) -> Pulse:
             cause = rank.cause.decode("utf-8", "replace")
             trouble = trouble or f"{rank.name} failed in stage {rank.place}: {cause}"
         elif rank.status != record.Status.CLOSED and not record.alive(rank.pid):
-            trouble = f"{rank.name} (pid {rank.pid}) is gone"
+            trouble = trouble or f"{rank.name} (pid {rank.pid}) is gone"
         elif since and now - since > limit:
             out.append(rank)
     return Pulse(trouble or _overdue(out, now, limit), last)

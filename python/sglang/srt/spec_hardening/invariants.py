@@ -136,6 +136,11 @@ def _check_token_map(draft_worker: Any) -> None:
     by the first draft token past its end."""
     own = getattr(draft_worker, "hot_token_id", None)
     models = getattr(getattr(draft_worker.draft_runner, "model", None), "hot_token_id", None)
+    if own is None and models is not None:
+        raise IncompleteWorkerError(
+            f"EagleDraftWorker.hot_token_id is None, the draft has a map of {len(models)} tokens: "
+            "what it drafts would be read as other tokens"
+        )
     if own is not None and models is not None and own.shape != models.shape:
         raise IncompleteWorkerError(
             f"EagleDraftWorker.hot_token_id has shape {tuple(own.shape)}, the draft's own map "

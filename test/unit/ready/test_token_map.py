@@ -1,0 +1,31 @@
+"""A worker whose map of draft tokens is missing or short is not whole."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sglang.srt.spec_hardening import invariants
+
+MAP = torch.arange(8)
+
+
+def worker(own: torch.Tensor | None, models: torch.Tensor | None) -> Any:
+    model = SimpleNamespace(hot_token_id=models)
+    draft = SimpleNamespace(hot_token_id=own, draft_runner=SimpleNamespace(model=model))
+    return SimpleNamespace(_draft_worker=draft)
+
+
+@pytest.mark.parametrize(("own", "models"), [(MAP, MAP), (None, None), (MAP, None)])
+def test_a_whole_worker_passes(own: torch.Tensor | None, models: torch.Tensor | None) -> None:
+    invariants.check(worker(own, models))
+
+
+@pytest.mark.parametrize(
+    ("own", "says"), [(None, "is None, the draft has a map of 8"), (MAP[:7], r"shape \(7,\)")]
+)
+def test_a_missing_or_short_map_is_named(own: torch.Tensor | None, says: str) -> None:
+    with pytest.raises(invariants.IncompleteWorkerError, match=f"hot_token_id .*{says}"):
+        invariants.check(worker(own, MAP))
