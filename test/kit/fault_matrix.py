@@ -139,6 +139,9 @@ def faults_of(row: Row, outcome: Outcome) -> list[str]:
             wrong.append(f"raised {raised}")
     if not any(_names(row, line) for line in named):
         wrong.append(f"the stage is not named in: {outcome.line[:300]}")
+    served = row.serving and row.front == "server"  # its watchdog holds the process that ended
+    if served and row.kind == "kill" and "SIGKILL" not in outcome.line:
+        wrong.append(f"the signal is not named in: {outcome.line[:300]}")
     return wrong
 
 
