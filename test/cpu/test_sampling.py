@@ -62,12 +62,27 @@ def draws(client: Client, **parameters: Any) -> list[Answer]:
     return client.generate_batch([PROMPT] * DRAWS, POSITIONS, **options)
 
 
-def p_values(first: Sequence[Answer], second: Sequence[Answer]) -> list[float]:
-    """One chi-square test for each position."""
+RANK = {token: i for i, token in enumerate(TINY.shuffle)}
+
+
+def errors(answers: Sequence[Answer], position: int) -> list[int]:
+    """For each answer the bits by which its token differs from the right one after its own context.
+
+    Their law is the same in every context. That of the tokens themselves is a mixture over what
+    was drawn before, in which a fault at a later position all but drowns.
+    """
     return [
-        homogeneity.two_samples([a.tokens[i] for a in first], [a.tokens[i] for a in second])
-        for i in range(POSITIONS)
+        RANK[a.tokens[position]] ^ ORACLE.value([*PROMPT, *a.tokens[:position]]) for a in answers
     ]
+
+
+def p_values(first: Sequence[Answer], second: Sequence[Answer]) -> list[float]:
+    """One chi-square test for each position.
+
+    In 12 simulated runs of the tiny pair's own law the temperature of the fault "hot" gave at most
+    1e-38 at the later positions, and 2e-4 where tokens were compared instead of their errors.
+    """
+    return [homogeneity.two_samples(errors(first, i), errors(second, i)) for i in range(POSITIONS)]
 
 
 def truth(context: Sequence[int], temperature: float) -> dict[int, float]:
@@ -108,17 +123,11 @@ def test_a_wrong_distribution_is_found(
 
 def check_truth(answers: Sequence[Answer]) -> None:
     """Each position after the first has the target's distribution, given its own context."""
-    expected = truth(PROMPT, TEMPERATURE)
-    rank = {token: i for i, token in enumerate(TINY.shuffle)}
     right = ORACLE.value(PROMPT)
+    expected = {RANK[t] ^ right: p for t, p in truth(PROMPT, TEMPERATURE).items() if t in RANK}
     for position in range(1, POSITIONS):
-        moved = []
-        for answer in answers:
-            # The same bits differ from the right value as here from that of PROMPT.
-            context = [*PROMPT, *answer.tokens[:position]]
-            bits = rank[answer.tokens[position]] ^ ORACLE.value(context)
-            moved.append(TINY.shuffle[bits ^ right])
-        assert homogeneity.against(moved, expected) > homogeneity.SIGNIFICANCE
+        found = homogeneity.against(errors(answers, position), expected)
+        assert found > homogeneity.SIGNIFICANCE
 
 
 def test_every_position_has_the_true_distribution(spec_draws: list[Answer]) -> None:
