@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 import httpx
 
+from .finite import Finite
 from .recipe.problem import RecipeError
 from .recipe.read import load
 
@@ -21,7 +22,9 @@ PATIENCE = 10.0  # seconds for one answer
 @click.command()
 @click.argument("server")
 @click.option("--set", "changes", multiple=True, help="SECTION.KEY=VALUE over the recipe's.")
-@click.option("--timeout", default=0.0, show_default=True, help="Seconds to go on asking.")
+@click.option(
+    "--timeout", default=0.0, show_default=True, type=Finite(0), help="Seconds to go on asking."
+)
 def ready(server: str, changes: tuple[str, ...], timeout: float) -> None:
     """Ask `/ready` of SERVER, a URL or the recipe it was started from (then on this host).
 

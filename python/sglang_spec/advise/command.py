@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..bench.runfile import RunFileError
+from ..finite import ACCEPT_LENGTH
 from . import costs as measured
 from . import log as traffic
 from . import picture as drawing
@@ -28,7 +29,7 @@ from .costs import Costs, CostsError
     help="run.jsonl of `sglang-spec bench --mode none,static,auto`.",
 )
 @click.option("--url", help="Or a server with --speculative-disable-batch-threshold auto.")
-@click.option("--accept-length", type=click.FloatRange(1.0), help="Instead of the measured one.")
+@click.option("--accept-length", type=ACCEPT_LENGTH, help="Instead of the measured one.")
 @click.option(
     "--kv-tokens",
     nargs=2,

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ..finite import RATIO
 from . import compare as comparison
 from . import markdown, mask, mode, options, output, session, side, subject
 from .options import Common
@@ -225,7 +226,9 @@ def report(file: Path, record: Path | None, as_json: bool) -> None:
 @bench.command("compare")
 @click.argument("a", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("b", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--fail-under", default=0.0, help="Exit 1 where B / A is below this, spread apart.")
+@click.option(
+    "--fail-under", default=0.0, type=RATIO, help="Exit 1 where B / A is below this, spread apart."
+)
 @click.option("--side", "only", multiple=True, help="Compare this side only (repeatable).")
 @click.option("--json", "as_json", is_flag=True, help="Print the ratios as JSON.")
 def compare(a: Path, b: Path, fail_under: float, only: tuple[str, ...], as_json: bool) -> None:

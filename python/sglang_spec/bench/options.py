@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..finite import Finite
 from ..models import ModelError
 from . import cells, subject
 from .cells import Cell, CellError
@@ -58,7 +59,8 @@ _OPTIONS = (
                  help="Servers up at a time; 2 keep the baseline beside."),
     click.option("--seed", default=0, show_default=True, help="Chooses prompts and arrivals."),
     click.option("--stop-at-eos", is_flag=True, help="Answers may end before --new-tokens."),
-    click.option("--seconds", default=0.0, help="Stop after this time, keep what was measured."),
+    click.option("--seconds", default=0.0, type=Finite(0),
+                 help="Stop after this time, keep what was measured."),
     click.option("--resume", is_flag=True, help="Go on with the run in --output."),
     click.option("--dry-run", is_flag=True, help="Print what would run and what it costs."),
     click.option("--json", "as_json", is_flag=True, help="Print figures as JSON."),

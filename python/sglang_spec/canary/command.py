@@ -18,6 +18,7 @@ from ..bench import mask, options, output, session, subject
 from ..bench.options import Common
 from ..bench.runfile import Run, RunFileError
 from ..bench.runner import Plan
+from ..finite import RATIO
 from . import spec, verdict
 
 OUTPUT = Path("build/canary")
@@ -43,7 +44,9 @@ class Canary(click.Command):
 @click.argument("b")
 @click.option("--num-steps", default=3, show_default=True, type=click.IntRange(1),
               help="Draft steps of both (topk 1).")  # fmt: skip
-@click.option("--fail-under", default=0.97, show_default=True, help="Least speed of B over A.")
+@click.option(
+    "--fail-under", default=0.97, show_default=True, type=RATIO, help="Least speed of B over A."
+)
 @options.common
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..finite import SECONDS
 from . import bench, picture
 from .team import TeamError
 
@@ -24,7 +25,13 @@ from .team import TeamError
 @click.option("--sizes", help="Bytes, comma between.  [default: 4 KiB to 2 MiB in powers of two]")
 @click.option("--only", help="Candidates, comma between; plain is needed.  [default: all]")
 @click.option("--set-up", type=click.Choice(["as-is", "no-peers"]), help="[default: both]")
-@click.option("--start-limit", default=150.0, show_default=True, help="Seconds to build kernels.")
+@click.option(
+    "--start-limit",
+    default=150.0,
+    show_default=True,
+    type=SECONDS,
+    help="Seconds to build kernels.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Write all figures here (JSON).")
 @click.option("--plan", type=click.Path(path_type=Path), help="Write the plan file here.")
 @click.option("--picture", "png", type=click.Path(path_type=Path), help="Write a PNG here.")

@@ -11,6 +11,8 @@ from typing import Any
 import click
 import httpx
 
+from ..finite import Finite
+
 GB = 2**30
 
 
@@ -39,7 +41,7 @@ class CostUnknown(Exception):
 )
 @click.option(
     "--kv-gb",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     help="Memory of both pools on one rank, in GB.",
 )
 @click.option("--page-size", default=1, show_default=True, type=click.IntRange(1))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..bench.side import checked_url
+from ..finite import ACCEPT_LENGTH, RATIO, SECONDS
 from .outcome import Report, Row, Verdict
 from .run import CHECKS, Check, rows
 from .target import PROMPTS, QUESTIONS, Settings, Target
@@ -26,13 +27,17 @@ from .target import PROMPTS, QUESTIONS, Settings, Target
     "--min-accept-length",
     default=1.2,
     show_default=True,
-    type=click.FloatRange(1.0),
+    type=ACCEPT_LENGTH,
     help="Below it acceptance is a finding (bonus token included).",
 )
-@click.option("--tie-margin", default=0.25, show_default=True, help="Log-probability of a tie.")
+@click.option(
+    "--tie-margin", default=0.25, show_default=True, type=RATIO, help="Log-probability of a tie."
+)
 @click.option("--parallel", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--long-tokens", type=click.IntRange(16), help="Length of the long prompt.")
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds for one request.")
+@click.option(
+    "--timeout", default=120.0, show_default=True, type=SECONDS, help="Seconds for one request."
+)
 @click.option(
     "--only",
     multiple=True,

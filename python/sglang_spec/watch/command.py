@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from ..finite import Finite
 from .page import render
 from .rates import Rates, between
 from .snapshot import Snapshot, SnapshotError, take
@@ -49,9 +50,7 @@ def report(url: str, output: Path, api_key: str | None) -> None:
 
 @click.command()
 @click.argument("url")
-@click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
-)
+@click.option("--interval", default=2.0, show_default=True, type=Finite(0.1), help="Seconds.")
 @click.option("--count", default=0, help="Intervals to show.  [default: until Ctrl-C]")
 @KEY
 def top(url: str, interval: float, count: int, api_key: str | None) -> None:
