@@ -51,9 +51,11 @@ def amend_patch(layout: Layout, slug: str, header: Header | None, paths: list[st
     if found is None:
         raise VendoringError("there is no patch of this name", key="Slug", value=slug)
     old = parse_message(found.message, found.author)
-    whole = with_fields(old, {"Last-Update": (datetime.date.today().isoformat(),)})
-    whole = _merged(whole, header)
     edits = repo.changes()
+    whole = old
+    if edits or not _only_checked(header):
+        whole = with_fields(old, {"Last-Update": (datetime.date.today().isoformat(),)})
+    whole = _merged(whole, header)
     if not edits and header is None:
         raise VendoringError("there is nothing to amend: no edits and no header", value=slug)
     if edits:
@@ -62,8 +64,17 @@ def amend_patch(layout: Layout, slug: str, header: Header | None, paths: list[st
     return whole
 
 
+def _only_checked(given: Header | None) -> bool:
+    """Is all that is given the day when upstream was looked at? That is no update of the patch."""
+    if given is None or given.subject or given.body or given.author:
+        return False
+    return {key for key, _ in given.fields} == {"Upstream-Checked"}
+
+
 def _merged(base: Header, given: Header | None) -> Header:
-    """`base` with every part that `given` has; the slug stays."""
+    """`base` with every part that `given` has; the slug stays, and so does who made it unless
+    `given` says otherwise.
+    """
     if given is None:
         return base
     fields = {key: given.all(key) for key, _ in given.fields if key != "Slug"}
@@ -72,7 +83,7 @@ def _merged(base: Header, given: Header | None) -> Header:
         merged,
         subject=given.subject or base.subject,
         body=given.body or base.body,
-        author=given.author,
+        author=given.author or base.author,
     )
 
 

@@ -60,11 +60,12 @@ def _headed(slug: str, message: str) -> Outcome:
 
 
 def _header(layout: Layout, options: argparse.Namespace) -> Any:
-    """Header from `--header FILE` and the single options; None where none was given."""
-    from .author import people_author
+    """Header from `--header FILE` and the single options; None where none was given. Who made the
+    patch is empty without `--author`, a field given as an empty text is taken out.
+    """
     from .header import KNOWN, Header, parse_message
 
-    author = options.author or people_author(layout)
+    author = options.author or ""
     header = Header("", author, "", ())
     if options.header:
         text = (
@@ -76,7 +77,7 @@ def _header(layout: Layout, options: argparse.Namespace) -> Any:
     fields = list(header.fields)
     for key in KNOWN[1:]:  # all but Slug, which is an argument of its own
         values = getattr(options, key.lower().replace("-", "_"))
-        if values:
+        if values is not None:
             values = [values] if isinstance(values, str) else values
             fields = [pair for pair in fields if pair[0] != key] + [
                 (key, value) for value in values
@@ -84,7 +85,8 @@ def _header(layout: Layout, options: argparse.Namespace) -> Any:
     whole = Header(
         options.subject or header.subject, author, options.description or header.body, tuple(fields)
     )
-    return whole if whole.subject or whole.body or whole.fields else None
+    given = whole.subject or whole.body or whole.fields or whole.author
+    return whole if given else None
 
 
 def run_export(layout: Layout, options: argparse.Namespace) -> Outcome:

@@ -190,10 +190,12 @@ def template(slug: str, author: str, today: datetime.date) -> Header:
 
 
 def with_fields(header: Header, values: dict[str, tuple[str, ...]]) -> Header:
-    """A copy in which the named fields have the given values, in the canonical order."""
+    """A copy in which the named fields have the given values, in the canonical order. An empty
+    value takes the field out.
+    """
     fields: list[tuple[str, str]] = []
     for key in KNOWN:
-        fields += [(key, value) for value in values.get(key, header.all(key))]
+        fields += [(key, value) for value in values.get(key, header.all(key)) if value]
     return Header(header.subject, header.author, header.body, tuple(fields))
 
 

@@ -38,11 +38,19 @@ def header_faults(header: Header) -> list[str]:
     for line in header.body.split("\n"):
         if line == "---" or line.startswith("diff --git "):
             found.append(f"Description has a line that would end the header: {line}")
-    for key in ("Last-Update", "Upstream-Checked"):
-        value = header.get(key)
-        if value and value != PLACEHOLDER and not _is_date(value):
-            found.append(f"{key} is not a date: {value}")
+    value = header.get("Last-Update")
+    if value and value != PLACEHOLDER and not _is_date(value):
+        found.append(f"Last-Update is not a date: {value}")
+    found += _checked_faults(header.get("Upstream-Checked"))
     return found
+
+
+def _checked_faults(value: str) -> list[str]:
+    """A date alone says little: the place that was looked at goes with it."""
+    date, _, where = value.partition(" ")
+    if not value or PLACEHOLDER in value or (_is_date(date) and where.strip()):
+        return []
+    return [f"Upstream-Checked is not `DATE WHERE`, as in `2025-11-29 in 0.5.23`: {value}"]
 
 
 def _is_date(text: str) -> bool:

@@ -10,6 +10,7 @@ _HEAD = """\
 # Patches
 
 Written by `python -m vendoring export` from the headers of the patches; edit those, not this file.
+Checked: the day on which somebody looked whether upstream has the change by now, and where.
 
 | patch | purpose | category | + / - | upstream | checked | test | retire when |
 |---|---|---|---|---|---|---|---|
@@ -29,7 +30,7 @@ def _row(patch: Patch) -> str:
         header.category,
         f"{patch.added} / {patch.removed}",
         upstream_status(patch),
-        header.get("Upstream-Checked") or header.get("Last-Update"),
+        header.get("Upstream-Checked") or "no",
         " ".join(f"`{node}`" for node in header.tests),
         header.get("Retire-When"),
     )

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from kit.vendoring_project import HEADER, Project
 from vendoring.errors import VendoringError
-from vendoring.header import parse_message, template
+from vendoring.header import Header, parse_mail_head, parse_message, template
 from vendoring.retire import RetireWhen, is_due, parse_retire
 from vendoring.series import series_names, series_text
 
 
 def patches(project: Project) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in project.layout.patches.iterdir()}
+
+
+def header_of(path: Path) -> Header:
+    return parse_mail_head(path.read_text().partition("\n---\n")[0], path.name)
 
 
 def test_round_trip_is_byte_equal(patched: Project) -> None:
@@ -105,6 +109,31 @@ def test_amend_folds_edits_into_an_earlier_patch(patched: Project) -> None:
     assert "+def decode(tokens, width=3):" in text and "Subject: Widen more\n" in text
     assert series_names(patched.layout.series.read_text()) == ["widen", "more-steps"]
     assert "tree: current" in patched.fine("status")
+
+
+def test_amend_takes_a_field_out_and_leaves_the_author(patched: Project) -> None:
+    by = ("--author", "Grace Example <grace@example.org>", "--depends", "more-steps")
+    patched.fine("amend", "widen", *by)
+    patched.fine("amend", "widen", "--depends", "", "--category", "fix")
+    patched.fine("export")
+    text = (patched.layout.patches / "widen.patch").read_text()
+    assert "Depends" not in text and "\nCategory: fix\n" in text
+    assert "\nFrom: Grace Example <grace@example.org>\n" in text
+
+
+def test_a_look_at_upstream_is_no_update_of_the_patch(patched: Project) -> None:
+    path = patched.layout.patches / "widen.patch"
+    before = header_of(path).get("Last-Update")
+    assert "| no |" in patched.layout.table.read_text()
+    patched.fine("amend", "widen", "--upstream-checked", "2031-02-03 in 9.9.1")
+    patched.fine("export")
+    after = header_of(path)
+    assert after.get("Last-Update") == before == "2025-11-29"
+    assert after.get("Upstream-Checked") == "2031-02-03 in 9.9.1"
+    assert "| 2031-02-03 in 9.9.1 |" in patched.layout.table.read_text()
+    patched.fine("amend", "widen", "--upstream-checked", "2031-02-04 in 9.9.2", "--origin", "own")
+    patched.fine("export")
+    assert header_of(path).get("Last-Update") > before
 
 
 def test_amend_that_cannot_be_folded_changes_nothing(patched: Project) -> None:

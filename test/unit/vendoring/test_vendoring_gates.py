@@ -88,6 +88,8 @@ def test_header_without_a_field(patched: Project, key: str) -> None:
         ("Forwarded: no", "Forwarded: not-needed", "gives no reason"),
         ("Forwarded: no", "Forwarded: perhaps", "Forwarded is neither"),
         ("Last-Update: 2025-11-29", "Last-Update: TODO", "Last-Update still says TODO"),
+        ("Origin: own", "Origin: own\nUpstream-Checked: 2025-11-29", "is not `DATE WHERE`"),
+        ("Origin: own", "Origin: own\nUpstream-Checked: soon in 1.2", "is not `DATE WHERE`"),
         ("Retire-When: already-in", "Retire-When: some day", "Retire-When is not one of"),
         ("Slug: widen", "Depends: more-steps\nSlug: widen", "not before it in the series"),
     ],
