@@ -147,8 +147,8 @@ def run_mutation(layout: Layout, options: argparse.Namespace) -> Outcome:
         if options.output:  # after each, so that what is done survives an interrupt
             write_record([one], patches, options.output)
     fine = all(mutant.verdict == "killed" for mutant in mutants)
-    ran = tuple(patch for patch in patches if patch.slug in {one.slug for one in mutants})
-    return Outcome([asdict(mutant) for mutant in mutants], table_text(mutants, ran), fine)
+    text = table_text(mutants, patches, frozenset(one.slug for one in mutants))
+    return Outcome([asdict(mutant) for mutant in mutants], text, fine)
 
 
 def run_mails(layout: Layout, options: argparse.Namespace) -> Outcome:

@@ -17,7 +17,7 @@ from .errors import VendoringError
 from .layout import OWN_PACKAGE, STAMP_NAME, Layout
 from .mutation_record import Mutant
 from .pin import Pin, PinnedWheel, read_pin
-from .series import Patch, read_series, touched_paths
+from .series import Patch, dependents, read_series, touched_paths
 from .stack import apply_exactly, apply_loosely, scratch
 from .stamp import stamp_of, wanted, write_stamp
 from .talk import say
@@ -130,15 +130,6 @@ def _mutant(
     without = bench.run(patch.header.tests)
     verdict = "killed" if without.outcome in ("failed", "timeout") else "survived"
     return Mutant.of(patch, left_out, "passed", without.outcome, verdict, without.detail)
-
-
-def dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
-    """The patch and every one that cannot stand without it, in series order."""
-    gone = {patch.slug}
-    for other in patches:
-        if gone & set(other.header.depends):
-            gone.add(other.slug)
-    return tuple(other.slug for other in patches if other.slug in gone)
 
 
 def contents(pin: Pin, wheel: Path, patches: tuple[Patch, ...], left_out: tuple[str, ...]) -> Trees:

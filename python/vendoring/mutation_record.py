@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .record import read_rows, shortened, write_rows
-from .series import Patch, encode
+from .series import Patch, dependents, encode
 
 _TITLE = "# Each patch left out alone: does its test fail?"
 _INTRODUCTION = """\
 Written by `make mutation`; `python -m vendoring mutation SLUG` renews one row. Killed is as it
-should be: the test passes with all patches and fails without this one. Stale: patch or test name
-changed after the run."""
+should be: the test passes with all patches and fails without this one. Stale: patch, test name, or
+what depends on the patch changed after the run."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,17 @@ def read_record(folder: Path) -> list[Mutant]:
 
 def due(patches: tuple[Patch, ...], folder: Path) -> list[str]:
     """Patches with no row in `folder`, a stale one, or one that is not as it should be."""
-    good = {row.slug: row.fingerprint for row in read_record(folder) if row.verdict == "killed"}
-    return [patch.slug for patch in patches if good.get(patch.slug) != fingerprint(patch)]
+    good = {row.slug: row for row in read_record(folder) if row.verdict == "killed"}
+    return [
+        patch.slug
+        for patch in patches
+        if patch.slug not in good or is_stale(good[patch.slug], patch, patches)
+    ]
+
+
+def is_stale(row: Mutant, patch: Patch, patches: tuple[Patch, ...]) -> bool:
+    """Was the row run on another patch, or with others left out together with it?"""
+    return (row.fingerprint, row.left_out) != (fingerprint(patch), dependents(patch, patches))
 
 
 def write_record(new: list[Mutant], patches: tuple[Patch, ...], folder: Path) -> list[Mutant]:
@@ -91,21 +100,27 @@ def write_record(new: list[Mutant], patches: tuple[Patch, ...], folder: Path) ->
     return kept
 
 
-def table_text(rows: list[Mutant], patches: tuple[Patch, ...]) -> str:
-    """A Markdown table with a line for every patch, also for one that was never tried."""
+def table_text(
+    rows: list[Mutant], patches: tuple[Patch, ...], only: frozenset[str] | None = None
+) -> str:
+    """A Markdown table with a line for every patch of the series (or of those in `only`), also for
+    one that was never tried.
+    """
     lines = [
         "| patch | test | with | without | verdict | date | first failure without it |",
         "|---|---|---|---|---|---|---|",
     ]
     by_slug = {row.slug: row for row in rows}
     for patch in patches:
+        if only is not None and patch.slug not in only:
+            continue
         row = by_slug.get(patch.slug)
         if row is None:
             lines.append(f"| {patch.slug} | | | | not run | | |")
             continue
         others = ", ".join(name for name in row.left_out if name != row.slug)
         name = f"{row.slug} (with {others})" if others else row.slug
-        verdict = row.verdict if row.fingerprint == fingerprint(patch) else f"{row.verdict}, stale"
+        verdict = f"{row.verdict}, stale" if is_stale(row, patch, patches) else row.verdict
         tests = " ".join(f"`{node}`" for node in row.tests)
         detail = row.detail.replace("|", "\\|")
         cells = (name, tests, row.with_patch, row.without, verdict, row.date, detail)

@@ -10,7 +10,7 @@ from .interpreter import any_wheel, running_tag
 from .layout import Layout
 from .mail import unsent_because
 from .mail_record import read_record as read_trials
-from .mutation_record import fingerprint
+from .mutation_record import is_stale
 from .mutation_record import read_record as read_mutants
 from .patch_faults import LINES_EACH, LINES_MEDIAN
 from .pin import read_pin
@@ -59,7 +59,7 @@ def _mutants(layout: Layout, patches: tuple[Patch, ...]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for patch in patches:
         row = rows.get(patch.slug)
-        stale = row is not None and row.fingerprint != fingerprint(patch)
+        stale = row is not None and is_stale(row, patch, patches)
         counts["not run" if row is None else "stale" if stale else row.verdict] += 1
     return dict(counts)
 

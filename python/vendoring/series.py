@@ -129,6 +129,15 @@ def patch_set_hash(patches: tuple[Patch, ...]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
+def dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:
+    """The patch and every one that cannot stand without it, in series order."""
+    gone = {patch.slug}
+    for other in patches:
+        if gone & set(other.header.depends):
+            gone.add(other.slug)
+    return tuple(other.slug for other in patches if other.slug in gone)
+
+
 def touched_paths(patches: tuple[Patch, ...]) -> tuple[str, ...]:
     """Every path that any patch changes, sorted."""
     return tuple(sorted({path for patch in patches for path in patch.paths}))

@@ -108,6 +108,19 @@ def test_mutation_row_gets_stale_with_its_patch_but_not_when_a_neighbour_moves_i
     assert patched.command("mutation", "--due").returncode == 1, "due by which table?"
 
 
+def test_mutation_row_gets_stale_with_what_depends_on_its_patch(patched: Project) -> None:
+    """It was run with others left out than would be left out now."""
+    folder = patched.layout.patches
+    mutation(patched, "widen", "--output", str(folder))
+    patched.fine("amend", "more-steps", "--depends", "widen")
+    patched.fine("export")
+    assert "| killed, stale |" in table(patched)
+    assert "mutants: 1 stale, 1 not run" in patched.fine("status")
+    _, found = mutation(patched, "--due", "--output", str(folder))
+    assert found["widen"]["left_out"] == ["widen", "more-steps"]
+    assert "| widen (with more-steps) |" in table(patched) and "stale" not in table(patched)
+
+
 def test_mutation_keeps_no_path_of_this_machine(patched: Project) -> None:
     """Of checkout, scratch tree, interpreter and temporary files only the last part is kept; a
     route of a server is no path. Rows from before are cleaned, too.
