@@ -13,6 +13,7 @@ from sglang.test.test_utils import CustomTestCase, maybe_stub_sgl_kernel
 
 maybe_stub_sgl_kernel()
 
+from sglang.srt.runtime_context import get_context
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative import eagle_utils
@@ -151,6 +152,7 @@ class TestPenaltiesByPosition(CustomTestCase):
         orchestrator = batch.sampling_info.penalizer_orchestrator
         orchestrator.is_required, orchestrator.penalizers = True, {}
         with (
+            get_context().override_server_args(),
             patch.object(eagle_utils, "get_alloc_reserve_per_decode", return_value=1),
             patch.object(
                 eagle_utils, "page_aligned_decode_alloc_lens", side_effect=_Prepared

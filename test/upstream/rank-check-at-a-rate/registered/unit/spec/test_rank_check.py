@@ -13,6 +13,7 @@ maybe_stub_sgl_kernel()
 import torch
 
 from sglang.srt.managers.scheduler_components import batch_result_processor
+from sglang.srt.runtime_context import get_context
 from sglang.srt.utils import rank_consensus_checker
 
 register_cpu_ci(est_time=14, suite="base-a-test-cpu")
@@ -63,6 +64,7 @@ class TestRankCheck(CustomTestCase):
         result = MagicMock(**vars(fields))
         processor = MagicMock()
         with (
+            get_context().override_server_args(),
             patch.object(rank_consensus_checker, "_sync_groups", [object()]),
             patch.object(
                 rank_consensus_checker, "_create_sync_groups", return_value=[object()]
