@@ -54,8 +54,8 @@ test-full: venv  ## test-spec and every test that is too slow for it
 	@mkdir -p build
 	@$(PY) -m pytest --full $(LANES) --junit-xml=build/junit-full.xml $(PYTEST_ARGS) test
 
-faults: venv  ## run every fault that has no stored result yet, write docs/faults.md (FAULT_SECONDS=600: a piece)
-	@cd test && ../$(PY) -m kit.fault_matrix --results results/faults.jsonl --seconds $(FAULT_SECONDS)
+faults: venv  ## run every fault that has no result of this code, write docs/faults.md (FAULT_SECONDS=600: a piece)
+	@cd test && ../$(PY) -m kit.fault_matrix --results results/faults.jsonl --renew --seconds $(FAULT_SECONDS)
 	@cd test && ../$(PY) -m kit.fault_table --results results/faults.jsonl --write ../docs/faults.md
 
 test-upstream: venv  ## upstream's own kits, patched beside plain; table in docs/upstream-kits.md

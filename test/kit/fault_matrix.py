@@ -1,10 +1,10 @@
 """Which faults are tried: stage x kind x front end x tensor-parallel size, and what must follow.
 
 `pairwise` is small: each pair of phase, kind, front end and size occurs, and every stage at least
-once. `whole` is everything. Run as a program it runs what is not in the results yet, in pieces if
-told to; `fault_table` makes docs/faults.md of them:
+once. `whole` is everything. Run as a program it runs what is not in the results yet, or, with
+`--renew`, not with this code, in pieces if told to; `fault_table` makes docs/faults.md of them:
 
-    python -m kit.fault_matrix --results test/results/faults.jsonl [--seconds 600]
+    python -m kit.fault_matrix --results test/results/faults.jsonl --renew [--seconds 600]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sglang_spec.models import Pair, tiny_pair
 from sglang_spec.models.tiny.plan import TINY_HALF
 
 from .fault_run import Outcome, Plan, run_engine, run_server
-from .fault_table import FRONTS, SIZES, Cell, Record, append, code_hash, read
+from .fault_table import FRONTS, SIZES, Cell, Record, append, code_hash, keep_last, read
 from .preloaded import Zygote
 
 PHASES = {
@@ -170,7 +170,7 @@ def record(row: Row, outcome: Outcome) -> Record:
     return Record(*row.cell, seconds, ended, line[:400], wrong, day, code_hash())
 
 
-def _todo(records: list[Record], code: str | None) -> list[Row]:
+def todo(records: list[Record], code: str | None) -> list[Row]:
     """What was not run or went wrong, then what was not run with `code`."""
     done = {one.cell: one for one in records if not one.wrong}
     rows = [row for row in whole() if row.cell not in done]
@@ -185,11 +185,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run later")
     parser.add_argument("--renew", action="store_true", help="also what was run with other code")
     given = parser.parse_args()
-    todo = _todo(read(given.results), code_hash() if given.renew else None)
+    rows = todo(read(given.results), code_hash() if given.renew else None)
     until = time.monotonic() + given.seconds
     zygote, pair = Zygote(), tiny_pair()
     try:
-        for row in todo:
+        for row in rows:
             if time.monotonic() > until:
                 break
             found = record(row, run(row, zygote, pair))
@@ -197,6 +197,7 @@ def main() -> None:
             print(row.id, found.ended, f"{found.seconds:.0f} s", *found.wrong, flush=True)
     finally:
         zygote.close()
+        keep_last(given.results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Results of the fault matrix: one JSON object a line, and docs/faults.md made from them.
 
-python -m kit.fault_table --results test/results/faults.jsonl --write docs/faults.md
+    python -m kit.fault_table --results test/results/faults.jsonl [--write docs/faults.md]
+
+Says how many of the results are of the code that is here; without `--write` it exits with 1 if any
+is not.
 """
 
 from __future__ import annotations
@@ -8,7 +11,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -59,16 +64,39 @@ def append(path: Path, record: Record) -> None:
         file.write(json.dumps(asdict(record)) + "\n")
 
 
+def keep_last(path: Path) -> None:
+    """Drop every run that a later one of its cell has replaced."""
+    path.write_text("".join(json.dumps(asdict(record)) + "\n" for record in read(path)))
+
+
 def code_hash() -> str:
-    """Of what is tested: the patch set and the project's modules in it, 12 hex digits."""
-    digest = hashlib.sha256((provenance.read().patch_set or "").encode())
-    for file in sorted(Path(spec_hardening.__file__).parent.rglob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
+    """What is tested: `patch set/own modules`, each by 12 hex digits of a hash. The first is
+    `edited` where files of the patched tree are not what their patches make of them."""
+    found = provenance.read()
+    digest = hashlib.sha256()
+    modules = Path(spec_hardening.__file__).parent
+    for file in sorted(modules.rglob("*.py")):
+        digest.update(str(file.relative_to(modules)).encode() + file.read_bytes())
+    patches = "edited" if found.changed else (found.patch_set or "none")[:12]
+    return f"{patches}/{digest.hexdigest()[:12]}"
 
 
-def table(records: Iterable[Record], cells: list[Cell]) -> str:
-    """docs/faults.md: what became of each of `cells` that was run, and which were not."""
+def of_code(records: Iterable[Record], code: str) -> tuple[int, Counter[str]]:
+    """How many are of `code`, and how many of each other code, most first."""
+    counted = Counter(record.code for record in records)
+    own = counted.pop(code, 0)
+    return own, Counter(dict(counted.most_common()))
+
+
+def stated_code(document: str) -> str:
+    """The code that a docs/faults.md names as that of the day it was written; "" if none."""
+    found = re.search(r"^- code when this was written.*: `(\S+)`$", document, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def table(records: Iterable[Record], cells: list[Cell], code: str) -> str:
+    """docs/faults.md: what became of each of `cells` that was run, which were not, and how many
+    were run with `code`, that of the tree it is written from."""
     by_cell = {record.cell: record for record in records if record.cell in set(cells)}
     run = list(by_cell.values())
     missing = [cell for cell in cells if cell not in by_cell]
@@ -80,7 +108,7 @@ def table(records: Iterable[Record], cells: list[Cell]) -> str:
         ended = [_short(by_cell.get((stage, kind, *column))) for column in columns]
         said = next((by_cell[cell] for cell in _wide_first(stage, kind) if cell in by_cell), None)
         rows.append(f"| {stage} | {kind} | {' | '.join(ended)} | {_says(said)} |")
-    return "\n".join([_head(run, cells, bad), *rows, *_tail(missing, bad), ""])
+    return "\n".join([_head(run, cells, bad, code), *rows, *_tail(missing, bad), ""])
 
 
 HEAD = """# Faults and what becomes of them
@@ -90,7 +118,8 @@ stages, run on {days}; {held} ended as they must, {bad} did not. Real servers an
 CPU with 2 cores, the tiny pair, forked from a preloaded process, other work beside them.
 
 - seconds from launch to end: median {median:.1f}, longest {longest:.1f}
-- code (hash of the patch set and the modules): {codes}
+- code when this was written (patch set/own modules, by hash): `{code}`
+- run with this code: {own} of {run}; with other code: {other}
 
 A fault is set by `SGLANG_SPEC_FAULT=stage:kind:rank`, on the last rank. `serving_` stages fail
 after the server was called ready, at the first request that decodes. The kinds `shape` and `nan`
@@ -105,7 +134,8 @@ of a server, of two ranks where that was run.
 |---|---|---|---|---|---|---|"""
 
 
-def _head(run: list[Record], cells: list[Cell], bad: list[Record]) -> str:
+def _head(run: list[Record], cells: list[Cell], bad: list[Record], code: str) -> str:
+    own, other = of_code(run, code)
     seconds = [record.seconds for record in run] or [0.0]
     return HEAD.format(
         run=len(run),
@@ -114,17 +144,16 @@ def _head(run: list[Record], cells: list[Cell], bad: list[Record]) -> str:
         days=", ".join(sorted({record.day for record in run})) or "no day",
         held=len(run) - len(bad),
         bad=len(bad),
-        codes=_codes(run),
+        code=code,
+        own=own,
+        other=_counts(other) or "none",
         median=statistics.median(seconds),
         longest=max(seconds),
     )
 
 
-def _codes(run: list[Record]) -> str:
-    counted = Counter(record.code for record in run)
-    if len(counted) < 2:
-        return "".join(counted) or "none"
-    return ", ".join(f"{code} ({cells} cells)" for code, cells in counted.most_common())
+def _counts(other: Counter[str]) -> str:
+    return ", ".join(f"{number} (`{code}`)" for code, number in other.items())
 
 
 def _tail(missing: list[Cell], bad: list[Record]) -> list[str]:
@@ -164,9 +193,15 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--write", type=Path, required=True)
+    parser.add_argument("--write", type=Path)
     given = parser.parse_args()
-    given.write.write_text(table(read(given.results), [row.cell for row in whole()]))
+    cells, code = [row.cell for row in whole()], code_hash()
+    records = [record for record in read(given.results) if record.cell in set(cells)]
+    if given.write is not None:
+        given.write.write_text(table(records, cells, code))
+    own, other = of_code(records, code)
+    print(f"{own} of {len(cells)} cells are of this code, {code}; of other code: {other.total()}")
+    sys.exit(given.write is None and own < len(cells))
 
 
 if __name__ == "__main__":
