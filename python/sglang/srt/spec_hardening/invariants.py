@@ -5,106 +5,21 @@ one over four phases; a phase that is left early leaves an object that answers `
 at the first decode with "has no attribute …". With all of them declared, a missing one is None,
 and `check` says at the end of construction which.
 
-Need: ALWAYS (must be set), MAY (None is a legitimate value), or a condition on the worker.
+A class that inherits from one of the tables' is held to the same table, but for what its own
+constructor leaves out. Multi-layer EAGLE has classes of its own, which are checked and
+not declared. Workers of other algorithms are not looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-Need = Callable[[Any], bool]
+from .attributes import BY_CLASS, DRAFT_WORKER, LEFT_OUT, Need, captures
 
 
 class IncompleteWorkerError(RuntimeError):
     """A worker was left half done; the text names the class and the attributes."""
-
-
-def ALWAYS(_worker: Any) -> bool:
-    return True
-
-
-def MAY(_worker: Any) -> bool:
-    return False
-
-
-def _hosts_draft(worker: Any) -> bool:
-    return bool(worker._hosts_draft)
-
-
-def _is_adaptive(worker: Any) -> bool:
-    from sglang.srt.runtime_context import get_spec
-
-    return bool(get_spec().speculative_adaptive) and _hosts_draft(worker)
-
-
-def _has_threshold(_worker: Any) -> bool:
-    from sglang.srt.runtime_context import get_spec
-
-    return getattr(get_spec(), "speculative_disable_batch_threshold", None) is not None
-
-
-def _drafts_more_than_one_step(worker: Any) -> bool:
-    return bool(worker.speculative_num_steps > 1)
-
-
-DRAFT_WORKER: Mapping[str, Need] = {
-    "server_args": ALWAYS,
-    "gpu_id": ALWAYS,
-    "nccl_port": MAY,
-    "target_worker": ALWAYS,
-    "device": ALWAYS,
-    "topk": ALWAYS,
-    "speculative_num_steps": ALWAYS,
-    "speculative_num_draft_tokens": ALWAYS,
-    "speculative_algorithm": ALWAYS,
-    "parallel_layout": ALWAYS,
-    "draft_worker": ALWAYS,
-    "draft_runner": ALWAYS,
-    "index_share_for_mtp_iteration": ALWAYS,
-    "dsa_index_topk": MAY,
-    "dsa_seed_topk_width": MAY,
-    "seed_dsa_topk_from_draft_extend": ALWAYS,
-    "dsa_extend_topk_buf": MAY,
-    "tree_mask_mode": ALWAYS,
-    "plan_stream": MAY,
-    "plan_stream_ctx": ALWAYS,
-    "req_to_token_pool": ALWAYS,
-    "token_to_kv_pool_allocator": ALWAYS,
-    "hot_token_id": MAY,
-    "draft_attn_backend": _drafts_more_than_one_step,
-    "draft_extend_attn_backend": MAY,
-    "cuda_graph_runner": MAY,
-    "cuda_graph_runner_for_draft_extend": MAY,
-}
-
-WORKER: Mapping[str, Need] = {
-    "server_args": ALWAYS,
-    "topk": ALWAYS,
-    "speculative_num_steps": ALWAYS,
-    "speculative_num_draft_tokens": ALWAYS,
-    "gpu_id": ALWAYS,
-    "device": ALWAYS,
-    "_target_worker": ALWAYS,
-    "page_size": ALWAYS,
-    "speculative_algorithm": ALWAYS,
-    "enable_dp_spec_prefill_coordination": ALWAYS,
-    "_hosts_draft": ALWAYS,
-    "_draft_worker": _hosts_draft,
-    "adaptive_controller": _is_adaptive,
-    "threshold": _has_threshold,
-    "num_new_pages_per_topk": ALWAYS,
-    "extend_lens": ALWAYS,
-    "plan_stream": MAY,
-    "plan_stream_ctx": ALWAYS,
-    "req_to_token_pool": ALWAYS,
-    "token_to_kv_pool_allocator": ALWAYS,
-}
-
-BY_CLASS: Mapping[str, Mapping[str, Need]] = {
-    "EagleDraftWorker": DRAFT_WORKER,
-    "EAGLEWorkerV2": WORKER,
-}
 
 
 def declare(worker: Any, class_name: str) -> None:
@@ -114,20 +29,20 @@ def declare(worker: Any, class_name: str) -> None:
 
 
 def check(worker: Any) -> None:
-    """IncompleteWorkerError if a constructed EAGLE worker, or its draft worker, lacks something.
-
-    Workers of other algorithms have their own constructors and pass.
-    """
+    """IncompleteWorkerError if a constructed EAGLE worker, its draft worker, or a state that it
+    switches to, lacks something."""
     missing = _missing(worker)
     draft_worker = getattr(worker, "_draft_worker", None)
     if draft_worker is not None:
         missing += _missing(draft_worker)
+    if not missing and getattr(worker, "adaptive_controller", None) is not None:
+        missing += _missing_of_states(worker)
     if missing:
         raise IncompleteWorkerError(
             f"construction ended without {', '.join(missing)}; a phase was skipped or left early. "
             "The stages of the record say how far it came"
         )
-    if draft_worker is not None:
+    if _table(draft_worker) is DRAFT_WORKER:
         _check_token_map(draft_worker)
 
 
@@ -148,11 +63,44 @@ def _check_token_map(draft_worker: Any) -> None:
         )
 
 
+def _table(worker: Any) -> Mapping[str, Need]:
+    """That of its class, or of the nearest class that it inherits from; empty if there is none."""
+    kinds = (kind.__name__ for kind in type(worker).__mro__)
+    return next((BY_CLASS[kind] for kind in kinds if kind in BY_CLASS), {})
+
+
 def _missing(worker: Any) -> list[str]:
     kind = type(worker).__name__
-    table = BY_CLASS.get(kind, {})
+    left_out = LEFT_OUT.get(kind, frozenset())
     return [
         f"{kind}.{name}"
-        for name, need in table.items()
-        if getattr(worker, name, None) is None and need(worker)
+        for name, need in _table(worker).items()
+        if name not in left_out and getattr(worker, name, None) is None and need(worker)
     ]
+
+
+def _missing_of_states(worker: Any) -> list[str]:
+    """The states of adaptive speculation: one for each number of steps, none of them half built.
+
+    A state that no batch size of the graphs leads to has none.
+    """
+    controller = worker.adaptive_controller
+    missing = []
+    for steps in controller.candidate_steps:
+        state = controller._states.get(steps)
+        if state is None:
+            missing.append(f"the state of {steps} draft steps")
+            continue
+        graphs = captures(worker) and bool(controller.params.cuda_graph_bs_for_step(steps))
+        needed = {
+            "target_attn_backend": True,
+            "target_graph_runner": graphs,
+            "draft_attn_backend": steps > 1,
+            "cuda_graph_runner": graphs and steps > 1,
+        }
+        missing += [
+            f"{name} of the state of {steps} draft steps"
+            for name, is_needed in needed.items()
+            if is_needed and getattr(state, name) is None
+        ]
+    return missing
