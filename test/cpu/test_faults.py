@@ -8,7 +8,7 @@ from itertools import combinations, product
 import pytest
 from kit import fault_matrix
 from kit.broken_server import run_broken
-from kit.fault_run import Outcome, Plan, run_engine
+from kit.fault_run import Outcome, Plan, run_engine, run_server
 from kit.servers import ServerPool
 from sglang.srt.spec_hardening import stages
 from sglang_spec import host
@@ -59,6 +59,22 @@ def test_a_real_failure_is_named_like_an_injected_one(
     assert outcome.code == 1 and not outcome.greens and not outcome.left, outcome
     assert "rank TP0" in outcome.line and f"stage {stage}" in outcome.line, outcome
     assert re.search(says, outcome.line), outcome
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", stages.CONTROL_KINDS)
+def test_a_data_parallel_rank_is_no_child_and_not_missed(
+    servers: ServerPool, tiny: Pair, kind: str
+) -> None:
+    """Two ranks behind a controller, which looks after none of them; 10 s for each kind."""
+    arguments = ("--dp-size", "2", "--speculative-verify-timeout", "2")
+    binding = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+    outcome = run_server(
+        servers.zygote, tiny, Plan(f"serving_verify:{kind}", 1, arguments, binding)
+    )
+    said = outcome.line if outcome.code else outcome.reds[-1]
+    assert outcome.code == (None if kind == "hang" else 1) and not outcome.left, outcome
+    assert re.search(r"rank DP\d TP0 ?.*stage serving \(verify\)", said), outcome
 
 
 def test_the_pairwise_rows_cover_every_pair_and_stage() -> None:

@@ -94,7 +94,10 @@ def test_a_rank_that_is_gone_is_red(manager: SimpleNamespace) -> None:
     process.join()
     gone = death.board().claim("rank TP1")
     gone.pid, gone.status = process.pid, record.Status.READY
-    assert health.trouble(manager) == f"rank TP1 (pid {process.pid}) is gone"
+    gone.enter("serving")
+    assert health.trouble(manager) == (
+        f"rank TP1 (pid {process.pid}) is gone, last seen in stage serving"
+    )
     assert health.follower().status_code == 503
 
 

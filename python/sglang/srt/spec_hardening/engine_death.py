@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from . import death
+from sglang.srt.runtime_context import get_exec
+
+from . import death, record
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +100,28 @@ def on_dead_child(watchdog: Any) -> bool:
     if not fail(manager, watchdog._processes):
         death.end_server(watchdog._processes)
     return True
+
+
+def on_lost_rank(watchdog: Any) -> bool:
+    """Look for a rank that is no child of this process, one of a data-parallel controller's, which
+    does not look itself: True if one was killed while it served and the launch ends. The watchdog's
+    thread calls, once its own children are found alive.
+
+    Not with an elastic backend, which goes on without a rank.
+    """
+    board = vars(watchdog).setdefault("board", death.board())  # of its launch, not of a later one
+    children = {process.pid for process in watchdog._processes}
+    lost = [
+        rank
+        for rank in (() if board is None else board.ranks())
+        if rank.status == record.Status.READY
+        and rank.pid not in children
+        and not record.alive(rank.pid)
+    ]
+    if not lost or get_exec().moe.elastic_ep_backend is not None:
+        return False
+    logger.error("%s (pid %d) ended unasked", lost[0].name, lost[0].pid)
+    return on_dead_child(watchdog)
 
 
 def _wake(manager: Any) -> None:

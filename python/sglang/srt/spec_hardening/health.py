@@ -69,7 +69,9 @@ def pulse(board: record.Board, limit: float) -> Pulse:
             cause = rank.cause.decode("utf-8", "replace")
             trouble = trouble or f"{rank.name} failed in stage {rank.place}: {cause}"
         elif rank.status != record.Status.CLOSED and not record.alive(rank.pid):
-            trouble = trouble or f"{rank.name} (pid {rank.pid}) is gone"
+            trouble = trouble or (
+                f"{rank.name} (pid {rank.pid}) is gone, last seen in stage {rank.place}"
+            )
         elif since and now - since > limit:
             out.append(rank)
     return Pulse(trouble or _overdue(out, now, limit), last)

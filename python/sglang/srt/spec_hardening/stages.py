@@ -37,7 +37,8 @@ STAGES = (
     Stage("arguments", "process set-up and configuration of the rank"),
     Stage("parallel", "process groups and communicators"),
     Stage("target_model", "target weights", 4 * _HOUR, TENSOR_KINDS),
-    Stage("draft_arguments", "arguments of the speculative worker"),
+    # Workers of other algorithms than EAGLE load their draft here.
+    Stage("draft_arguments", "arguments of the speculative worker", 4 * _HOUR),
     Stage("draft_model", "draft weights", 4 * _HOUR, TENSOR_KINDS),
     Stage("draft_controller", "adaptive controller, streams, buffers"),
     Stage("target_pool", "KV pool of the target"),
