@@ -77,6 +77,25 @@ def test_a_data_parallel_rank_is_no_child_and_not_missed(
     assert re.search(r"rank DP\d TP0 ?.*stage serving \(verify\)", said), outcome
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("stage", ["draft_pool", "serving_verify"])
+@pytest.mark.parametrize(("rank", "ranks"), [(3, 4), (5, 8)])
+def test_a_rank_of_many_that_is_killed_ends_all_by_its_name(
+    servers: ServerPool, tiny: Pair, rank: int, ranks: int, stage: str
+) -> None:
+    """Each of the others fails too, for want of it, and is not the one to name. Eight ranks take
+    half a minute to start on two cores; without the self-test's 46 cycles."""
+    arguments = ("--skip-speculative-self-test",)
+    patient = {"SGLANG_SPEC_STAGE_TIMEOUT": "300"}
+    plan = Plan(f"{stage}:kill:{rank}", ranks, arguments, patient)
+    outcome = run_server(servers.zygote, tiny, plan, 400)
+    assert outcome.code == 1 and not outcome.left, outcome
+    assert bool(outcome.greens) is stage.startswith("serving"), outcome
+    where = "serving (verify)" if stage.startswith("serving") else stage
+    said = rf"rank TP{rank} \(pid \d+\) failed in stage {re.escape(where)}: .*SIGKILL"
+    assert re.search(said, outcome.line), outcome
+
+
 def test_the_pairwise_rows_cover_every_pair_and_stage() -> None:
     rows = fault_matrix.pairwise()
     phase_of = {stage: name for name, phase in fault_matrix.PHASES.items() for stage in phase}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,17 @@ def test_it_decodes_in_every_mode_before_the_server_is_ready(proven: Client) -> 
     assert found["cycles"] > 0 and found["seconds"] > 0
 
 
-def test_it_uses_the_grammar_where_the_vocabulary_has_one(
-    servers: ServerPool, embedded: Pair
+def test_nothing_is_left_out_on_a_server_with_default_flags(
+    servers: ServerPool, embedded: Pair, record_property: Callable[[str, object], None]
 ) -> None:
-    """Also the time of the whole test on the embedded pair, 20 s on two idle cores."""
+    """A vocabulary with digits has a grammar; chunks of thousands of tokens are cut down. Also
+    the time of the whole test on the embedded pair: 20 s on two idle cores, docs/readiness.md."""
     found = _info(servers.client(Launch(embedded.target, Speculation(embedded.draft))))
     test = found["speculative_self_test"]
-    assert "grammar" in test["modes"], test
+    assert {"grammar", "chunked prefill in chunks of 64"} <= set(test["modes"]), test
+    assert test["left_out"] == []
     assert test["accept_length"] > 1.3
+    record_property("self_test_seconds", test["seconds"])
     print(f"self-test of the embedded pair: {test['seconds']:.1f} s")
 
 

@@ -56,11 +56,12 @@ class Plan:
     tokens: int = 16
 
     def full_environment(self) -> dict[str, str]:
+        bind = "|".join(str(rank % 2) for rank in range(self.tp))
         own = {
             "SGLANG_TEST_MODE": "1",
             **({"SGLANG_SPEC_FAULT": self.fault} if self.fault else {}),
             "SGLANG_SPEC_STAGE_TIMEOUT": "25",
-            **({"SGLANG_CPU_OMP_THREADS_BIND": "0|1"} if self.tp > 1 else {}),
+            **({"SGLANG_CPU_OMP_THREADS_BIND": bind} if self.tp > 1 else {}),
         }
         return {**own, **self.environment}
 

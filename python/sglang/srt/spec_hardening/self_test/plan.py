@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
-from sglang.srt.runtime_context import get_schedule
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.spec_hardening.aux_capture import fingerprint_prompts
 
@@ -22,9 +22,12 @@ NEW_TOKENS = 16
 # A constraint with one end: after six digits only the end of the text is allowed.
 PATTERN = "[0-9]{6}"
 TOP_K = 8
-# A prompt of more tokens than this is not worth its time on a host without an accelerator.
+# A prompt of more tokens than this is not worth its time. Where a chunk is longer the test has
+# chunks of its own, of at least `SMALL_CHUNK` tokens.
 LONGEST_PREFILL = {"cpu": 1024}
 LONGEST_PREFILL_ELSEWHERE = 16384
+SMALL_CHUNK = {"cpu": 64}
+SMALL_CHUNK_ELSEWHERE = 1024
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Case:
     steps: tuple[int, ...] = ()
     # Begins without speculation and returns to it.
     crosses: bool = False
+    # Prefilled in chunks of so many tokens; 0: short enough to be prefilled at once.
+    chunk: int = 0
 
     @property
     def counts_acceptance(self) -> bool:
@@ -67,17 +72,9 @@ def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
     sampling = {"temperature": 0.8, "top_k": TOP_K}
     found.append(Case("sampled", prompts[:rows], sampling, check="top_k"))
     found += _states(scheduler, prompts)
-    chunk = get_schedule().chunked_prefill_size
-    limit = LONGEST_PREFILL.get(scheduler.device, LONGEST_PREFILL_ELSEWHERE)
-    if chunk is not None and chunk > 0:
-        length = chunk + 8
-        room = min(scheduler.max_req_input_len, scheduler.max_total_num_tokens) - 2 * NEW_TOKENS
-        if length > limit:
-            left_out.append(f"chunked prefill (a prompt of {length} tokens takes too long here)")
-        elif length > room:
-            left_out.append(f"chunked prefill (no room for a prompt of {length} tokens)")
-        else:
-            found.append(Case("chunked prefill", (_long(prompts, length),), new_tokens=4))
+    chunked, reason = _chunked(scheduler, prompts)
+    found += chunked
+    left_out += reason
     if not _has_grammar(scheduler):
         left_out.append("grammar (no backend)")
     elif not _can_spell_digits(scheduler.tokenizer):
@@ -140,6 +137,26 @@ def _states(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> list[Case]:
     found = [Case(f"{number} draft steps", prompts[:1], steps=(number,)) for number in steps]
     around = (*steps, *reversed(steps))
     return [*found, Case("switch of draft steps", prompts[:2], steps=around, new_tokens=32)]
+
+
+def _chunked(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> tuple[list[Case], list[str]]:
+    """A prompt that is prefilled in chunks, or the reason why there is none; neither on a server
+    without chunks. A server's chunks of thousands of tokens are cut down for the test, whose name
+    then says so: what it runs is the same, but for the width of one forward."""
+    chunk = scheduler.chunked_prefill_size
+    if chunk is None:
+        return [], []
+    limit = LONGEST_PREFILL.get(scheduler.device, LONGEST_PREFILL_ELSEWHERE)
+    room = min(scheduler.max_req_input_len, scheduler.max_total_num_tokens) - 2 * NEW_TOKENS
+    name, length = "chunked prefill", chunk + 8
+    if length > min(limit, room):
+        step = math.lcm(int(scheduler.page_size), scheduler.truncation_align_size or 1)
+        least = SMALL_CHUNK.get(scheduler.device, SMALL_CHUNK_ELSEWHERE)
+        chunk = min(chunk, -(-least // step) * step)
+        name, length = f"{name} in chunks of {chunk}", 2 * chunk + 8
+    if length > room:
+        return [], [f"chunked prefill (no room for a prompt of {length} tokens)"]
+    return [Case(name, (_long(prompts, length),), new_tokens=4, chunk=chunk)], []
 
 
 def _long(prompts: tuple[tuple[int, ...], ...], length: int) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def prove_decoding(scheduler: Any) -> Result | None:
     room = quiet.room(scheduler)
     cases, left_out = plan.cases(scheduler)
     with quiet.no_trace(scheduler):
-        reqs = _run(scheduler, cases)
+        reqs, whole = _run(scheduler, cases)
         quiet.flush(scheduler)
     if quiet.room(scheduler) != room:
         raise SelfTestError(
@@ -51,22 +51,25 @@ def prove_decoding(scheduler: Any) -> Result | None:
     if accept_length is None:
         raise SelfTestError("no verify ran: the requests ended without a speculative cycle")
     _hold_to_floor(accept_length, cycles)
+    left_out += [f"{name} (the prompt was prefilled at once)" for name in whole]
     unseen = {f"fingerprint {n}" for n in unproven_prompts(scheduler.tp_worker.model_runner.model)}
     if unseen:
         reason = "no forward of this rank showed the states of its prompt"
         left_out += [f"{name} ({reason})" for name in sorted(unseen)]
         logger.warning("speculative self-test: %s: %s", ", ".join(sorted(unseen)), reason)
-    modes = tuple(case.name for case in cases if case.name not in unseen)
+    modes = tuple(case.name for case in cases if case.name not in {*unseen, *whole})
     seconds = time.monotonic() - begun
     return Result(State.PROVEN, "", seconds, accept_length, cycles, modes, tuple(left_out))
 
 
-def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
-    """All cases, then their teacher; the Reqs whose acceptance counts."""
+def _run(scheduler: Any, cases: list[plan.Case]) -> tuple[list[Any], list[str]]:
+    """All cases, then their teacher; the Reqs whose acceptance counts, and the names of the cases
+    with chunks whose prompt was prefilled at once after all."""
     driver = Driver(scheduler)
     threshold = getattr(scheduler.draft_worker, "threshold", None)
     tolerance = compare.tolerance_of(str(scheduler.model_config.dtype))
-    counted = []
+    counted: list[Any] = []
+    whole: list[str] = []
     decoded = []
     for case in cases:
         sampling = {"max_new_tokens": case.new_tokens, **case.sampling}
@@ -76,8 +79,16 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
             plan.request(scheduler, f"self-test {case.name} {row}", prompt, sampling)
             for row, prompt in enumerate(case.prompts)
         ]
-        with states.in_turn(scheduler, case.steps), _rehearsed(threshold, case):
+        if case.chunk:
+            quiet.flush(scheduler)  # a prefix that is found could leave less than a chunk
+        with (
+            states.in_turn(scheduler, case.steps),
+            states.in_chunks(scheduler, case.chunk),
+            _rehearsed(threshold, case),
+        ):
             reqs = driver.run(requests)
+        if case.chunk and any(req.extend_batch_idx < 2 for req in reqs):
+            whole.append(case.name)
         if case.expect_hit and not all(req.cached_tokens for req in reqs):
             raise SelfTestError(f"mode {case.name}: the prefix was not found in the cache")
         if case.check == "pattern":
@@ -104,7 +115,7 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> list[Any]:
     )
     for (case, _, output), teacher in zip(decoded, teachers, strict=True):
         compare.check(case, output, teacher, tolerance)
-    return counted
+    return counted, whole
 
 
 def _output(req: Any) -> list[int]:

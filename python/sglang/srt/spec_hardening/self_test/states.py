@@ -44,3 +44,14 @@ def in_turn(scheduler: Any, steps: tuple[int, ...]) -> Iterator[None]:
         yield
     finally:
         controller.params = policy
+
+
+@contextmanager
+def in_chunks(scheduler: Any, tokens: int) -> Iterator[None]:
+    """Inside, a prompt is prefilled in chunks of so many tokens; 0: in the server's own."""
+    kept = scheduler.chunked_prefill_size
+    scheduler.chunked_prefill_size = tokens or kept
+    try:
+        yield
+    finally:
+        scheduler.chunked_prefill_size = kept
