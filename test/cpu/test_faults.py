@@ -83,14 +83,14 @@ def test_a_data_parallel_rank_is_no_child_and_not_missed(
 def test_a_rank_of_many_that_is_killed_ends_all_by_its_name(
     servers: ServerPool, tiny: Pair, rank: int, ranks: int, stage: str
 ) -> None:
-    """Each of the others fails too, for want of it, and is not the one to name. Eight ranks take
-    half a minute to start on two cores; without the self-test's 46 cycles."""
+    """Each of the others fails too, for want of it, and is not the one to name. Without the
+    self-test, so the first probe is what decodes; 10 s for each."""
     arguments = ("--skip-speculative-self-test",)
     patient = {"SGLANG_SPEC_STAGE_TIMEOUT": "300"}
     plan = Plan(f"{stage}:kill:{rank}", ranks, arguments, patient)
     outcome = run_server(servers.zygote, tiny, plan, 400)
     assert outcome.code == 1 and not outcome.left, outcome
-    assert bool(outcome.greens) is stage.startswith("serving"), outcome
+    assert not outcome.greens, outcome
     where = "serving (verify)" if stage.startswith("serving") else stage
     said = rf"rank TP{rank} \(pid \d+\) failed in stage {re.escape(where)}: .*SIGKILL"
     assert re.search(said, outcome.line), outcome
