@@ -70,10 +70,18 @@ class Zygote:
         )
         self._read()
 
-    def start(self, run: str, argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Forked:
-        """Fork `run` (a module or a FILE.py) with exactly this environment, output to `log`."""
+    def start(
+        self,
+        run: str,
+        argv: Sequence[str],
+        log: Path,
+        env: Mapping[str, str],
+        netns: str = "",
+    ) -> Forked:
+        """Fork `run` (a module or a FILE.py) with exactly this environment, output to `log`, in
+        the network namespace at the path `netns` if one is given."""
         log.parent.mkdir(parents=True, exist_ok=True)
-        request = {"op": "start", "run": run, "argv": list(argv), "env": dict(env)}
+        request = {"op": "start", "run": run, "argv": list(argv), "env": dict(env), "netns": netns}
         return Forked(self, self.ask(**request, log=str(log.resolve()))["pid"])
 
     def ask(self, **request: Any) -> dict[str, Any]:

@@ -50,9 +50,12 @@ class ServerPool:
 
     def start(self, launch: Launch, name: str = "own") -> Server:
         """A server that is the caller's alone (to break, to kill); not waited for, not kept."""
+        return Server(launch, self.log(name), spawn=spawner(self.zygote))
+
+    def log(self, name: str) -> Path:
+        """A file that no other server of this run writes to."""
         self._started += 1
-        log = LOGS / f"test-{os.getpid()}-{self._started}-{name}.log"
-        return Server(launch, log, spawn=spawner(self.zygote))
+        return LOGS / f"test-{os.getpid()}-{self._started}-{name}.log"
 
     def _entry(self, launch: Launch) -> tuple[Server, Client]:
         key = repr((launch.command(0), sorted(launch.environment.items()), launch.threads))

@@ -9,7 +9,8 @@ so this process imports and forks and computes nothing. An environment variable 
 reads while it is imported has to be set for the zygote itself, not for one server.
 
 Protocol, one JSON object a line on stdin and stdout:
-    {"op": "start", "run": MODULE or FILE.py, "argv": [...], "env": {...}, "log": PATH} -> {"pid"}
+    {"op": "start", "run": MODULE or FILE.py, "argv": [...], "env": {...}, "log": PATH,
+     "netns": PATH of a network namespace or ""} -> {"pid"}
     {"op": "poll", "pid": N} -> {"code": null while it runs, else exit code (negative: signal)}
 End of stdin: every child is killed and the zygote ends.
 """
@@ -28,6 +29,8 @@ import traceback
 from typing import Any
 
 from sglang_spec.process import die_with_parent
+
+from . import netns
 
 PRELOAD = (
     "sglang.launch_server",
@@ -82,6 +85,8 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        if request["netns"]:
+            netns.become_host(request["netns"])
         os.environ.clear()
         os.environ.update(request["env"])
         sys.argv = [request["run"], *request["argv"]]

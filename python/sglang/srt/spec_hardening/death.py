@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from . import ending, faults, record, remains, stages
+from . import distant, ending, faults, record, remains, stages
 from .construction import STACKS_SIGNAL
 
 logger = logging.getLogger(__name__)
@@ -118,6 +118,8 @@ def verdict(processes: Sequence[BaseProcess] = ()) -> Verdict | None:
         rank = (spoken or failed)[0]
         where = f"full traceback: logged by pid {rank.pid}, above"
         cause, trace = rank.cause.decode("utf-8", "replace"), rank.traceback
+        if not spoken:
+            cause = _elsewhere(cause) + cause
         if cause.startswith(NO_PROGRESS):
             cause += _nor_of(rank, ranks)
         return _verdict(rank, cause, where, trace.decode("utf-8", "replace"))
@@ -268,6 +270,12 @@ def _nor_of(first: record.Rank, ranks: Sequence[record.Rank]) -> str:
     others = [one for one in ranks if one.status in working and one.pid != first.pid]
     names = ", ".join(f"{one.name} in {one.place}" for one in others)
     return f", nor of {names}" if names else ""
+
+
+def _elsewhere(consequence: str) -> str:
+    """No rank of this node failed by itself: what comes before the cause then."""
+    address = distant.address_in(consequence)
+    return f"lost the node at {address}, whose own log says why: " if address else ""
 
 
 def _is_consequence(rank: record.Rank) -> bool:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import construction, whole
+from . import construction, distant, whole
 from .comm import applied
 from .self_test import metric
 from .self_test.result import State
@@ -44,6 +44,7 @@ def prove(scheduler: Any) -> dict[str, Any]:
             call(scheduler)
     finally:
         _proving = False
+    distant.keep_alive(scheduler.server_args.nnodes)
     whole.mark_ready(decoded=result is not None and result.state is State.PROVEN)
     in_use = applied.of_rank(scheduler.tp_group)
     found: dict[str, Any] = {"communication_in_use": in_use} if in_use else {}
