@@ -26,6 +26,7 @@ ELSEWHERE = {
     "smoke": "smoke.command",
     "top": "watch.command",
     "sweep": "sweep.command",
+    "train": "train.command",
 }
 STARTS_SERVERS = ("demo", "serve", "capture", "comm-bench", "bench", "sweep", "canary")
 

@@ -1,0 +1,80 @@
+"""The loss: every draft step of a chain against the target's distribution there.
+
+A draft that is only trained on the target's states accepts 8 % at the second position: at run time
+it is given its own output. So its steps are unrolled, each on the output of the one before, over
+the keys that an engine's cache would hold (`model`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from .data import Batch
+from .model import Draft
+
+_ROWS = 8192  # rows of the target's logits at a time; the whole vocabulary is wide
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the draft has to say at the learned positions.
+
+    Attributes:
+        row, place: [n], where: the target's state there decides the token at place + 1.
+        chance: [n, draft vocabulary], the target's distribution over the draft's tokens.
+        best: [n], the row of `lm_head` of its best token.
+    """
+
+    row: torch.Tensor
+    place: torch.Tensor
+    chance: torch.Tensor
+    best: torch.Tensor
+
+
+@torch.no_grad()
+def wanted(batch: Batch, head: torch.Tensor, tokens: torch.Tensor, unroll: int) -> Wanted:
+    """Positions whose best token the draft knows, and that a chain of `unroll` steps can reach.
+
+    Args:
+        head: the target's, [vocabulary, hidden].
+        tokens: target ids of the draft's vocabulary.
+    """
+    learn = batch.learn.clone()
+    learn[:, : unroll + 1] = False
+    row, place = learn.nonzero(as_tuple=True)
+    slot = torch.full((len(head),), -1, dtype=torch.long, device=head.device)
+    slot[tokens] = torch.arange(len(tokens), device=head.device)
+    last = batch.last[row, place].to(head.dtype)
+    chances, bests = [], []
+    for part in torch.split(last, _ROWS):
+        logits = F.linear(part, head)
+        best = slot[logits.argmax(-1)]
+        known = best >= 0
+        chances.append(logits[known][:, tokens].float().softmax(-1))
+        bests.append(best)
+    best = torch.cat(bests) if bests else slot[:0]
+    known = best >= 0
+    chance = torch.cat(chances) if chances else head.new_zeros(0, len(tokens)).float()
+    return Wanted(row[known], place[known], chance, best[known])
+
+
+def loss(
+    draft: Draft, embedding: torch.Tensor, batch: Batch, want: Wanted, unroll: int, decay: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weighted sum over steps of the mean cross entropy, and right drafts of each step.
+
+    Returns:
+        The loss, and [unroll] counts of positions whose best draft is the target's best token.
+    """
+    total = torch.zeros((), device=want.best.device)
+    right = torch.zeros(unroll, dtype=torch.long, device=want.best.device)
+    chains = draft.unroll(embedding, batch.ids, batch.states, unroll)
+    for step, state in enumerate(chains):
+        # Step k of the chain that starts at t is about the token at t + 2 + k.
+        logits = draft.logits(state[want.row, want.place - 1 - step]).float()
+        total = total + decay**step * F.cross_entropy(logits, want.chance)
+        right[step] = (logits.detach().argmax(-1) == want.best).sum()
+    return total, right
