@@ -217,7 +217,6 @@ EXTEND_GRAPHS = "cuda_graph_runner_for_draft_extend"
         ({"model_impl": "mindspore"}, set()),
         ({"foreign": True}, set()),
     ],
-    ids=str,
 )
 def test_a_graph_must_be_there_where_upstream_captures_it(
     what: dict[str, object], expected: set[str], monkeypatch: pytest.MonkeyPatch
