@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..finite import Finite
 from ..recipe.problem import RecipeError
 
 ALL = ("prompts", "answers", "fit", "export", "evaluate")
@@ -63,7 +64,7 @@ def _shared(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--data", type=PATH, help="Train on a folder of `capture standardize`."),
         click.option(
             "--stop-after",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Finite(0, min_open=True),
             help="Minutes of this call; the same command goes on later.",
         ),
         click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),

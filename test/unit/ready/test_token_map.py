@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from sglang.srt.spec_hardening import invariants
+from sglang.srt.spec_hardening import attributes, invariants
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 
 MAP = torch.arange(8)
 
 
 def worker(own: torch.Tensor | None, models: torch.Tensor | None) -> Any:
+    """One whose draft worker has all but what is in question."""
+    draft = object.__new__(EagleDraftWorker)
+    for name in attributes.DRAFT_WORKER:
+        setattr(draft, name, 1)
     model = SimpleNamespace(hot_token_id=models)
-    draft = SimpleNamespace(hot_token_id=own, draft_runner=SimpleNamespace(model=model))
+    draft.draft_runner, draft.hot_token_id = SimpleNamespace(model=model), own
     return SimpleNamespace(_draft_worker=draft)
 
 
