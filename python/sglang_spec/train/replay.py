@@ -8,7 +8,7 @@ says when a cycle starts at position t (the target's state at t, token t + 1 kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -52,13 +52,13 @@ def pool(parts: Iterable[Acceptance]) -> Acceptance:
     return Acceptance(tuple(sum(column) for column in columns))
 
 
-def replay(
+def walk(
     prompt: int,
     tokens: Sequence[int],
     guesses: Sequence[Sequence[int]],
     new_tokens: int | None = None,
-) -> Acceptance:
-    """The cycles of one request.
+) -> Iterator[tuple[int, int]]:
+    """(start, correct drafts) of each cycle of one request.
 
     Args:
         prompt: prompt tokens; `tokens` is prompt and greedy answer.
@@ -71,7 +71,6 @@ def replay(
     made, so the answer has to be at least num_steps + 1 tokens longer than that.
     """
     steps = len(guesses)
-    histogram = [0] * (steps + 1)
     at, end = prompt - 1, len(tokens) - 2 - steps
     if new_tokens is not None:
         # Prefill makes one token; a cycle is run while made < new_tokens.
@@ -80,6 +79,18 @@ def replay(
         accepted = 0
         while accepted < steps and guesses[accepted][at] == tokens[at + 2 + accepted]:
             accepted += 1
-        histogram[accepted] += 1
+        yield at, accepted
         at += accepted + 1
+
+
+def replay(
+    prompt: int,
+    tokens: Sequence[int],
+    guesses: Sequence[Sequence[int]],
+    new_tokens: int | None = None,
+) -> Acceptance:
+    """The cycles of `walk`, counted."""
+    histogram = [0] * (len(guesses) + 1)
+    for _, accepted in walk(prompt, tokens, guesses, new_tokens):
+        histogram[accepted] += 1
     return Acceptance(tuple(histogram))
