@@ -6,6 +6,7 @@ import signal
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,9 +46,26 @@ class Commands(click.Group):
         return command
 
 
+def _tell_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    """The first line of `doctor`: version, number of patches, patch set, files that differ."""
+    if not asked or ctx.resilient_parsing:
+        return
+    provenance: Any = import_module(".hardening.provenance", __package__)
+    click.echo(provenance.log_line(provenance.read()))
+    ctx.exit()
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Say which SGLang with which patches this is.",
 )
 @click.pass_context
 def main(ctx: click.Context) -> None:

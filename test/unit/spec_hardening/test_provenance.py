@@ -62,3 +62,10 @@ def test_the_real_package_carries_its_spec_number() -> None:
     ).stdout.strip()
     assert shown == f"0.5.23+spec.{provenance.read().spec}"
     assert not provenance.read().changed
+
+
+def test_the_command_tells_it_in_one_line() -> None:
+    command = [sys.executable, "-m", "sglang_spec", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown == provenance.log_line(provenance.read()) + "\n"
+    assert shown.startswith("SGLang 0.5.23+spec.")

@@ -7,13 +7,13 @@ import csv
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from kit.pythons import interpreters
 from kit.vendoring_project import HEADER, TAG, Project, make_wheel, sha256
 from vendoring.errors import VendoringError
 from vendoring.layout import checkout
@@ -231,27 +231,11 @@ def installed_version(wheel: Path, python: str, folder: Path) -> list[str]:
     return subprocess.run(code, capture_output=True, text=True, check=True).stdout.split()
 
 
-def interpreters() -> dict[str, str]:
-    """An interpreter for each pinned tag that this host has one for."""
-    found = {}
-    for tag in read_pin(checkout().pin).tags:
-        name = f"python{tag[2]}.{tag[3:]}"
-        for path in [shutil.which(name), *Path.home().glob(f".pyenv/versions/*/bin/{name}")]:
-            # A version manager's shim may be there and not run.
-            if (
-                path
-                and subprocess.run([path, "-V"], capture_output=True, check=False).returncode == 0
-            ):
-                found[tag] = str(path)
-                break
-    return found
-
-
 @pytest.mark.full  # two wheels of 40 MB, and two environments with six thousand files each
 @pytest.mark.parametrize("tag", read_pin(checkout().pin).tags)
 def test_real_wheel_installs_without_a_network(tag: str, tmp_path: Path) -> None:
     """For both Pythons, from this host's one; its version and its stamp come with it."""
-    python = interpreters().get(tag)
+    python = interpreters([tag]).get(tag)
     upstream = cached_path(read_pin(checkout().pin).wheel(tag))
     if python is None or not upstream.is_file():
         pytest.skip(f"no interpreter or no cached wheel for {tag}")
