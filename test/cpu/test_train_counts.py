@@ -14,8 +14,8 @@ from sglang_spec.server import Launch, Speculation
 from sglang_spec.train import pinned
 
 # Two servers in float32: half a minute, for two of the captures that a config can ask for (the
-# contract refuses the embedding, and the target captures by depth in any order). The same figures without a server are in every run
-# (test/unit/train/test_pinned.py).
+# contract refuses the embedding, and the target captures by depth in any order). The same figures
+# without a server are in every run (test/unit/train/test_pinned.py).
 pytestmark = pytest.mark.full
 
 
