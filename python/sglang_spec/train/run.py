@@ -2,7 +2,8 @@
 
 OUTPUT/prompts.jsonl.xz, prompts.json
 OUTPUT/answers/…
-OUTPUT/seed-0/checkpoint.safetensors, log.jsonl, draft/, evaluation.json
+OUTPUT/seed-0/checkpoint.safetensors, log.jsonl, evaluation.json
+OUTPUT/seed-0/draft/…
 OUTPUT/summary.json, curves.png, README.md
 """
 
@@ -22,6 +23,7 @@ from . import answers, card, checkpoint, curves, heldout, prompts
 from .chat import Chat
 from .recipe import EMBEDDED, Recipe
 from .stop import Stop
+from .summary import summarize
 
 STAGES = ("prompts", "answers", "fit", "export", "evaluate")
 Say = Callable[[str], None]
@@ -143,8 +145,26 @@ class Work:
             (folder / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
             self.say(f"evaluate: seed {seed}, accept length {report['all']['accept_length']:.3f}")
             reports[seed] = report
+            self._pin(folder / "draft")
         self._tell(reports)
         return {"spread": card.spreads(reports), "seeds": {str(s): r for s, r in reports.items()}}
+
+    def _pin(self, draft: Path) -> None:
+        """Write the draft's exact counts beside it, in float32 whatever it is served in."""
+        import torch
+
+        from . import pinned
+        from .device import here
+        from .model import load_draft
+        from .target import Target
+
+        if "exact" not in self._loaded:
+            self._loaded["exact"] = Target(self.target, torch.float32, here())
+        rows = sorted(self._rows(), key=lambda row: len(row.tokens))
+        exact = load_draft(draft, torch.float32, here())
+        made = pinned.table(self._loaded["exact"], exact, rows, self.recipe.draft.layers, 4)
+        if made["prompts"]:
+            (draft / pinned.NAME).write_text(json.dumps(made) + "\n")
 
     def seed(self, seed: int) -> Path:
         """The folder of one seed."""
@@ -156,44 +176,12 @@ class Work:
             {f"seed {seed}": checkpoint.lines(self.seed(seed)) for seed in seeds},
             self.output / "curves.png",
         )
-        summary = self._summary(seeds)
+        counts = self._source().counts()
+        summary = summarize(self.recipe, self.output, seeds, counts)
         (self.output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
         if summary["prompts"] is not None:
             title = self.recipe.file.stem
             (self.output / "README.md").write_text(card.write(title, summary, reports, seeds[0]))
-
-    def _summary(self, seeds: list[int]) -> dict[str, Any]:
-        from .data import coverage
-
-        def read(path: Path) -> Any:
-            return json.loads(path.read_text()) if path.exists() else None
-
-        runs, chosen = {}, []
-        for seed in seeds:
-            held = checkpoint.read(self.seed(seed))
-            assert held is not None
-            chosen = held[1]["tokens"].tolist()
-            device = self.seed(seed) / "device.txt"
-            told = {k: v for k, v in asdict(held[0]).items() if k != "settings"}
-            name = device.read_text().strip() if device.exists() else ""
-            runs[str(seed)] = {**told, "device": name}
-        told = read(self.output / "answers" / answers.SUMMARY) or {}
-        written = self.output / "answers" / "self.jsonl"
-        draft = self.seed(seeds[0]) / "draft"
-        config = json.loads((draft / "config.json").read_text())
-        shape = {**asdict(self.recipe.draft), "intermediate": config["intermediate_size"]}
-        return {
-            "about": self.recipe.about,
-            "recipe": str(self.recipe.file),
-            "files": {file.name: file_sha256(file) for file in sorted(draft.iterdir())},
-            "draft": {**shape, "vocabulary": config["draft_vocab_size"]},
-            "coverage": coverage(self._source().counts(), chosen),
-            "prompts": read(self.output / "prompts.json"),
-            "answers": {k: told.get(k, 0) for k in ("answers", "tokens", "seconds")},
-            "temperatures": list(self.recipe.answers.temperatures),
-            "self_written": len(written.read_text().splitlines()) if written.exists() else 0,
-            "runs": runs,
-        }
 
     def _rows(self) -> list[heldout.Row]:
         path = self.recipe.held_out()
