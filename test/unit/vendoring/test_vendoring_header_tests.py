@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+from vendoring import mutation_record
 from vendoring.layout import checkout
 from vendoring.series import read_series
 
@@ -21,3 +23,11 @@ def test_they_pass_with_all_patches() -> None:
     passed = re.search(r"^(\d+) passed", done.stdout, re.M)
     assert done.returncode == 0 and passed, done.stdout[-3000:] + done.stderr[-1000:]
     assert int(passed[1]) == len(nodes)
+
+
+@pytest.mark.full  # quick, but a patch in the making has no row yet
+def test_every_patch_has_a_test_that_kills_its_mutant() -> None:
+    """The kept table has a row for each, of the patch as it is now, and it says killed."""
+    layout = checkout()
+    patches = read_series(layout)
+    assert mutation_record.due(patches, layout.patches) == []
