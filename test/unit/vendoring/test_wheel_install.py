@@ -22,7 +22,7 @@ from vendoring.series import patch_set_hash, read_series
 from vendoring.wheel_cache import resolve_any
 
 PIN = read_pin(checkout().pin)
-CPU_WHEEL = "SGLANG_TARGET_DEVICE=cpu make wheel"
+CPU_WHEEL = "export SGLANG_TARGET_DEVICE=cpu"
 FETCH = "pip wheel -c python/constraints-cpu.txt -w wheels dist/sglang-*cp312*.whl ./sgl-kernel"
 INSTALL = ".venv/bin/pip install --no-index --find-links wheels sglang"
 GIB_NEEDED = 16  # 4 for the wheels, 7 for an environment, and some left for others
