@@ -160,3 +160,18 @@ def test_a_page_holds_a_rank() -> None:
 
     assert ctypes.sizeof(record.Rank) <= record.PAGE
     assert len(stages.ALL) < 256
+
+
+def test_ranks_whose_watchdogs_bark_together_are_all_named(board: record.Board) -> None:
+    """One hangs and one waits for it; which of the two speaks first says nothing."""
+    for label in ("rank TP0", "rank TP1", "rank TP2"):
+        rank = board.claim(label)
+        rank.enter("serving")
+        rank.pid = os.getpid() + int(label[-1])
+    first, second, third = board.ranks()
+    first.fail("no progress for 6 s", "")
+    second.fail("no progress for 6 s", "")
+    third.fail("RuntimeError: other", "")
+    found = death.verdict()
+    assert found is not None and found.rank == "rank TP0"
+    assert "nor of rank TP1 in serving" in found.cause and "TP2" not in found.cause

@@ -265,9 +265,15 @@ def _verdict(rank: record.Rank, cause: str, where: str, traceback: str = "") -> 
 
 
 def _nor_of(first: record.Rank, ranks: Sequence[record.Rank]) -> str:
-    """One rank hangs, the others wait for it in a collective: the stacks tell which is which."""
+    """One rank hangs, the others wait for it in a collective: the stacks tell which is which. The
+    watchdogs of several may have said so in the same moment."""
     working = (record.Status.BUILDING, record.Status.READY)
-    others = [one for one in ranks if one.status in working and one.pid != first.pid]
+    others = [
+        one
+        for one in ranks
+        if one.pid != first.pid
+        and (one.status in working or one.cause.startswith(NO_PROGRESS.encode()))
+    ]
     names = ", ".join(f"{one.name} in {one.place}" for one in others)
     return f", nor of {names}" if names else ""
 
