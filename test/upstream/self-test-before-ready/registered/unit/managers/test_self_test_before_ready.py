@@ -26,6 +26,7 @@ def _run_rank(proof) -> list:
     stub.get_init_info.return_value = {"status": "ready"}
     stub.metrics_reporter.enable_metrics = False
     stub.tp_group.world_size = 1
+    stub.server_args.nnodes = 1
     names = (
         "load_plugins",
         "publish",
