@@ -94,6 +94,11 @@ def test_a_wrong_capture_on_a_live_server_is_an_alarm_that_clears(server: Faulty
     assert "accept length 1." in state["reason"]
     reply = client.get("/health")
     assert (reply.status_code, reply.text) == (200, f"degraded: {state['reason']}")
+    assert client.get("/ready").status_code == 200
+    kept_out = client.get("/ready?speculation=healthy")  # as a router asks
+    assert (kept_out.status_code, kept_out.text) == (503, reply.text)
+    misspelt = client.get("/ready?speculation=health")
+    assert misspelt.status_code == 503 and "/ready?speculation=healthy" in misspelt.text
     assert scrape(client)("spec_state", 'state="degraded"') == 1
     time.sleep(WINDOW + 0.5)
     assert client.get("/health").text == reply.text, "also of a probe that has to decode"
@@ -102,6 +107,7 @@ def test_a_wrong_capture_on_a_live_server_is_an_alarm_that_clears(server: Faulty
         ask(client, 4, 250)
     assert watched(client)["state"] == "healthy", watched(client)
     assert client.get("/health").text == ""
+    assert client.get("/ready?speculation=healthy").status_code == 200
     assert scrape(client)("spec_state", 'state="healthy"') == 1
     said = [line for line in server.server.log.read_text().splitlines() if "Speculation is" in line]
     assert len(said) == 2 and "degraded: accept" in said[0] and said[1].endswith("healthy")

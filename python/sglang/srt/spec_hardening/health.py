@@ -113,10 +113,27 @@ def well() -> Response:
 
     Verify keeps the output right whatever the draft does, so a degraded server is served from.
     """
+    return Response(status_code=200, content=_alarm() or None, media_type="text/plain")
+
+
+def not_as_asked(speculation: str) -> str | None:
+    """For `/ready?speculation=healthy`: the alarm as a reason not to be ready.
+
+    Without the question a degraded server is ready. Any other question than `healthy` and `any` is
+    a mistake, and red: a router that asked it would else believe that it had been answered.
+    """
+    if speculation == "any":
+        return None
+    if speculation == "healthy":
+        return _alarm() or None
+    return f"speculation = {speculation[:40]!r}: ask /ready, or /ready?speculation=healthy"
+
+
+def _alarm() -> str:
+    """Why speculation is degraded on some rank, "" if it is not."""
     board = death.board() if watched() else None
     alarms = () if board is None else (rank.alarm for rank in board.ranks())
-    text = next((alarm.decode("utf-8", "replace") for alarm in alarms if alarm), "")
-    return Response(status_code=200, content=text or None, media_type="text/plain")
+    return next((alarm.decode("utf-8", "replace") for alarm in alarms if alarm), "")
 
 
 def trouble(manager: Any) -> str | None:
