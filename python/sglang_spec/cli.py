@@ -23,6 +23,7 @@ ELSEWHERE = {
     "doctor": "doctor.command",
     "report": "watch.command",
     "ready": "ready",
+    "roll": "roll",
     "serve": "recipe.command",
     "smoke": "smoke.command",
     "top": "watch.command",

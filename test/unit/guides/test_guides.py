@@ -7,9 +7,12 @@ test host has (systemctl, docker, kubectl) the syntax is checked, and that files
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -57,8 +60,10 @@ def own(words: list[str]) -> None:
         words += ["--facts", str(facts)] if "--facts" not in words else []
         words += ["--dry-run"] if words[0] == "serve" and "--dry-run" not in words else []
         expected = {0}
-    elif "/srv/models/Kimi-K2.5" in words or words[0] == "ready" or words[1:2] == ["capture"]:
+    elif "/srv/models/Kimi-K2.5" in words or words[0] in ("ready", "roll"):
         expected = {1}  # neither the model nor a server is here, and that is what it says
+    elif words[1:2] == ["capture"]:
+        expected = {1}
     elif words == ["doctor"]:
         expected = {0, 1}  # 1 where somebody is editing the tree
     else:
@@ -89,6 +94,14 @@ def venv(words: list[str]) -> None:
     assert words[:2] == ["-m", "venv"] and len(words) == 3
 
 
+def router(words: list[str]) -> None:
+    """Parsed by the router itself where it is installed."""
+    assert words[:2] == ["-m", "sglang_router.launch_router"]
+    if importlib.util.find_spec("sglang_router") is not None:
+        launch = importlib.import_module("sglang_router.launch_router")
+        launch.parse_router_args(words[2:])
+
+
 def elsewhere(words: list[str]) -> None:
     """What runs on a host that no test has: the files of ours that it names are here."""
     assert all((ROOT / word).exists() for word in words if word.startswith(OWN_FILES))
@@ -111,6 +124,8 @@ PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     "make": make,
     "pip": pip,
     ".venv/bin/pip": pip,
+    "/opt/sglang-router/bin/pip": pip,
+    "/opt/sglang-router/bin/python": router,
     "python3": venv,
     "cp": copy,
     "mkdir": mkdir,
@@ -147,6 +162,12 @@ def test_a_wrong_command_would_be_found(
     program, *words = shlex.split(line)
     with pytest.raises((AssertionError, click.UsageError)):
         PROGRAMS[program](words)
+
+
+def test_the_guide_installs_the_router_that_is_pinned() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    words = "/opt/sglang-router/bin/pip", "install", *groups["router"]
+    assert " ".join(words) in guide.commands(ROOT / "docs/operations.md")
 
 
 def test_links_lead_somewhere() -> None:

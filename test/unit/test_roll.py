@@ -1,0 +1,158 @@
+"""`sglang-spec roll` against a router and servers that remember in which order they were asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sglang_spec import process, roll
+from sglang_spec.roll import RollError, Router, roll_servers
+
+Answer = Callable[[str, str, dict[str, Any]], tuple[int, Any]]
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[str]:
+    """The URL of a server that answers each request with `answer(method, path, body)`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(size)) if size else {}
+            status, content = answer(self.command, self.path, body)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        do_GET = do_POST = do_DELETE = handle_any
+
+        def log_message(self, *_: object) -> None:
+            """Nothing of it belongs into the output of the tests."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class World:
+    """A router with two servers; `events` is what happened to whom, in order."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.events: list[str] = []
+        self.busy = dict.fromkeys("ab", 2)  # questions until a server has nothing to do
+        self.ready = dict.fromkeys("ab", True)
+        self.urls = {name: stack.enter_context(answering(self.server(name))) for name in self.busy}
+        self.names = {url: name for name, url in self.urls.items()}
+        self.listed = {name: True for name in self.busy}  # and whether it is healthy
+        self.router = Router(stack.enter_context(answering(self.route)))
+
+    def server(self, name: str) -> Answer:
+        def answer(method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+            if path == "/ready":
+                self.events.append(f"{name} asked for ready")
+                return (200 if self.ready[name] else 503), {}
+            assert path == "/v1/loads?include=core"
+            self.busy[name] -= 1
+            self.events.append(f"{name} has {self.busy[name]}")
+            return 200, {"loads": [{"num_running_reqs": self.busy[name], "num_waiting_reqs": 0}]}
+
+        return answer
+
+    def route(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if method == "DELETE":
+            self.events.append(f"{path.rpartition('-')[2]} removed")
+            del self.listed[path.rpartition("-")[2]]
+        if method == "POST":
+            self.events.append(f"{self.names[body['url']]} added")
+            self.listed[self.names[body["url"]]] = True
+        rows = [
+            {"id": f"id-{name}", "url": self.urls[name], "is_healthy": healthy}
+            for name, healthy in self.listed.items()
+        ]
+        return 200, {"workers": rows}
+
+    def restart(self, url: str) -> None:
+        self.events.append(f"{self.names[url]} restarted")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(roll, "EVERY", 0.01)
+    with ExitStack() as stack:
+        yield World(stack)
+
+
+def of_one(name: str) -> list[str]:
+    return [
+        *(f"{name} removed", f"{name} has 1", f"{name} has 0", f"{name} restarted"),
+        *(f"{name} asked for ready", f"{name} added"),
+    ]
+
+
+def test_one_after_the_other(world: World) -> None:
+    assert roll_servers(world.router, world.restart) == list(world.urls.values())
+    assert world.events == [*of_one("a"), *of_one("b")]
+
+
+def test_only_one(world: World) -> None:
+    roll_servers(world.router, world.restart, [world.urls["b"] + "/"])
+    assert world.events == of_one("b")
+
+
+def test_nothing_is_taken_out_while_no_other_server_is_healthy(world: World) -> None:
+    world.listed["b"] = False
+    with pytest.raises(RollError, match="no other server takes requests"):
+        roll_servers(world.router, world.restart)
+    assert world.events == []
+
+
+def test_a_server_that_does_not_come_back_stops_the_roll(world: World) -> None:
+    world.ready["a"] = False
+    with pytest.raises(RollError, match=r"is not ready again after 0 s; it is outside"):
+        roll_servers(world.router, world.restart, timeout=0.3)
+    assert "a added" not in world.events and "b removed" not in world.events
+
+
+def test_a_busy_server_is_not_restarted(world: World) -> None:
+    world.busy["a"] = 10**6
+    with pytest.raises(RollError, match="has requests yet after"):
+        roll_servers(world.router, world.restart, timeout=0.3)
+    assert "a restarted" not in world.events
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("test {host}:{url} != 127.0.0.1:", 0, ""),
+        ("false", 1, "false ended with 1; it is outside of the router"),
+        ("no-such-command-here", 1, "no-such-command-here: "),
+        ("ssh {where}", 2, "write a command with {host}"),
+        ("ssh 'a", 2, "write a command with {host}"),
+        ("", 2, "it is empty"),
+    ],
+)
+def test_the_command(world: World, command: str, code: int, said: str) -> None:
+    words = [world.router.url, "--restart", command, "--timeout", "20"]
+    found = CliRunner().invoke(roll.roll, words)
+    assert found.exit_code == code, found.output
+    assert said in found.output
+    assert ("b added" in world.events) is (code == 0)
+
+
+def test_a_router_that_is_not_there_and_a_server_it_does_not_have(world: World) -> None:
+    nowhere = f"http://127.0.0.1:{process.free_port()}"
+    found = CliRunner().invoke(roll.roll, [nowhere, "--restart", "true"])
+    assert found.exit_code == 1 and f"roll: GET {nowhere}/workers: ConnectError" in found.output
+    words = [world.router.url, "--restart", "true", "--only", nowhere]
+    found = CliRunner().invoke(roll.roll, words)
+    assert found.exit_code == 1 and nowhere in found.output and world.events == []
