@@ -46,6 +46,14 @@ def test_a_capture_that_fails_ends_the_start_by_name(
     assert re.search("(?i)captur", line), line
 
 
+def test_a_capture_that_is_skipped_ends_the_start_by_name(servers: ServerPool, tiny: Pair) -> None:
+    """Nothing throws: the server would decode eagerly."""
+    outcome = run_broken(servers.zygote, tiny, "skip draft", SMALL, LIMIT)
+    line = _refused(outcome, "invariants")
+    for name in ("cuda_graph_runner", "cuda_graph_runner_for_draft_extend"):
+        assert re.search(rf"EagleDraftWorker\.{name}\b", line), line
+
+
 @pytest.mark.parametrize("stage", ["target_pool", "draft_graphs"])
 def test_memory_that_is_not_there_ends_the_start_by_name(
     servers: ServerPool, tiny: Pair, stage: str

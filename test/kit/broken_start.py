@@ -4,6 +4,7 @@
 
     memory STAGE    the allocator is asked for more than there is, in this stage of construction
     crash STAGE     native code reads where nothing is
+    skip draft      the draft's graphs are left out; the CPU has none anyway
     capture MODEL   the model (`target` or `draft`, of the Llama sort) synchronises while it is
                     captured, which CUDA does not allow; the CPU captures nothing
 
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from sglang.srt.models import llama, llama_eagle3
 from sglang.srt.spec_hardening import construction
+from sglang.srt.speculative import eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_BROKEN"
 MODELS = {"target": llama.LlamaForCausalLM, "draft": llama_eagle3.LlamaForCausalLMEagle3}
@@ -62,8 +64,12 @@ def spoil_capture(model: str) -> None:
     cls.forward = spoilt
 
 
+def skip_capture(_model: str) -> None:
+    eagle_worker_v2.EagleDraftWorker._capture_cuda_graphs = lambda worker: None
+
+
 how, _, what = os.environ[VARIABLE].partition(" ")
-{"memory": starve, "crash": crash, "capture": spoil_capture}[how](what)
+{"memory": starve, "crash": crash, "capture": spoil_capture, "skip": skip_capture}[how](what)
 
 if __name__ == "__main__":
     runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
