@@ -6,18 +6,21 @@ lost. So it is taken out of the router first, and put back when it has shown tha
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import click
 import httpx
 
 from .client import api_key, key_headers
+from .finite import SECONDS
 from .ready import why_not
 
 EVERY = 0.5  # seconds between two questions
@@ -160,10 +163,11 @@ def by_command(template: str) -> Callable[[str], None]:
     "--timeout",
     default=7200.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     help="Seconds for each step of a server.",
 )
-def roll(router: str, restart: str, only: tuple[str, ...], timeout: float) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the servers as JSON.")
+def roll(router: str, restart: str, only: tuple[str, ...], timeout: float, as_json: bool) -> None:
     """Restart the servers behind ROUTER, the URL of an sglang-router, one after the other.
 
     Each is taken out of the router, finishes what it has, is restarted, and comes back when it is
@@ -176,12 +180,13 @@ def roll(router: str, restart: str, only: tuple[str, ...], timeout: float) -> No
     """
     _check(restart)
     try:
-        roll_servers(
-            Router(router), by_command(restart), only, timeout, lambda line: click.echo(line)
+        done = roll_servers(
+            Router(router), by_command(restart), only, timeout, partial(click.echo, err=True)
         )
     except RollError as error:
         click.echo(f"roll: {error}", err=True)
         sys.exit(1)
+    click.echo(json.dumps({"restarted": done}) if as_json else "\n".join(done))
 
 
 def _check(template: str) -> None:
