@@ -306,12 +306,14 @@ def killed(made: Setup, known: list[Ask]) -> dict[str, Any]:
 
 def hanging(made: Setup, known: list[Ask]) -> dict[str, Any]:
     """One server's rank stands still; /ready says 503, and nothing is sent there any more."""
-    url, server = max(made.servers.items(), key=lambda item: made.sent(item[0]))
-    other = next(one for one in made.servers if one != url)
-    ranks = process.tree(server.pid)[1:]  # all that its front end has started
     figures: dict[str, Any] = {}
+    meanwhile: list[Outcome] = []
 
     def stand_still() -> None:
+        wait(lambda: any(map(made.under_way, made.servers)), "a server has requests")
+        url = max(made.servers, key=made.under_way)
+        other = next(one for one in made.servers if one != url)
+        ranks = process.tree(made.servers[url].pid)[1:]  # all that its front end has started
         for rank in ranks:
             rank.send_signal(signal.SIGSTOP)
         try:
@@ -320,7 +322,10 @@ def hanging(made: Setup, known: list[Ask]) -> dict[str, Any]:
                 wait(lambda: healthy(made) == 1, "the router takes it out"), 1
             )
             before = {one: made.sent(one) for one in (url, other)}
-            wait(lambda: made.sent(other) >= before[other] + 100, "the other one has answered")
+            # Clients of its own: those above may all wait for the server that stands still.
+            enough = lambda: made.sent(other) >= before[other] + 50  # noqa: E731
+            fresh = asyncio.to_thread(wait, enough, "the other one answers")
+            meanwhile.extend(asyncio.run(steady(made, known, fresh, clients=4)))
             figures["sent_to_it_while_out"] = made.sent(url) - before[url]
             figures["sent_to_the_other_meanwhile"] = made.sent(other) - before[other]
         finally:
@@ -332,9 +337,8 @@ def hanging(made: Setup, known: list[Ask]) -> dict[str, Any]:
         await asyncio.sleep(1)
         await asyncio.to_thread(stand_still)
 
-    # More clients than stuck requests can hold: the rest goes on asking.
-    outcomes = asyncio.run(steady(made, known, disturb(), clients=24))
-    return {**counted(outcomes), **figures}
+    outcomes = asyncio.run(steady(made, known, disturb()))
+    return {**counted(outcomes + meanwhile), **figures}
 
 
 def rolled(made: Setup, known: list[Ask]) -> dict[str, Any]:
