@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -106,11 +109,32 @@ def stop(child: Child, grace: float = 10.0) -> None:
     psutil.wait_procs(family, timeout=grace)
 
 
+# Below what the kernel gives to outgoing connections (32768 and up unless set otherwise), which
+# would take a port between choice and bind; so is SGLang's gRPC port, 10,000 above.
+PORTS = range(15000, 22000)
+_CHOSEN: deque[socket.socket] = deque(maxlen=64)  # the servers of older ones listen by now
+
+
 def free_port() -> int:
-    """A loopback TCP port nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback TCP port that nobody listens on, and that no other process is given here for now.
+
+    A socket in the abstract namespace, named after the port, is held meanwhile.
+
+    Raises:
+        OSError: no port of `PORTS` is free.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+            claim.bind(f"\0sglang-spec-port-{port}")
+        except OSError:
+            claim.close()
+            continue
+        _CHOSEN.append(claim)
+        return port
+    raise OSError(errno.EADDRINUSE, f"no free port from {PORTS.start} to {PORTS.stop - 1}")
 
 
 def wait_until_gone(pids: Sequence[int], timeout: float) -> list[int]:
