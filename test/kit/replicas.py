@@ -370,7 +370,7 @@ def run(folder: Path) -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "program": "python -m kit.replicas",
         "sglang": info["version"],
-        "patch_set": info["spec_hardening"].get("patch_set"),
+        "patch_set": info["spec_hardening"]["provenance"]["patch_set"],
         "sglang_router": version("sglang-router"),
         "router_command": router_words(30100, 29000, ["URL", "URL"])[1:],
         "cores": os.cpu_count(),
