@@ -38,7 +38,7 @@ def test_a_killed_server_loses_no_request_that_can_be_sent_again(figures: dict[s
 def test_nothing_is_sent_to_a_server_that_is_not_ready(figures: dict[str, Any]) -> None:
     check_nothing_lost(figures["hanging"])
     assert figures["hanging"]["sent_to_it_while_out"] == 0
-    assert figures["hanging"]["sent_to_the_other_meanwhile"] >= 50
+    assert figures["hanging"]["sent_to_the_other_meanwhile"] > 0
 
 
 def test_a_rolling_restart_loses_nothing(figures: dict[str, Any]) -> None:
