@@ -242,6 +242,8 @@ def _host(monkeypatch: pytest.MonkeyPatch, what: dict[str, object]) -> None:
     )
     model = SimpleNamespace(model_impl=what.get("model_impl", "auto"))
     monkeypatch.setattr(sglang.srt.runtime_context, "get_model", lambda: model)
+    disagg = SimpleNamespace(disaggregation_mode=what.get("mode", "null"))
+    monkeypatch.setattr(sglang.srt.runtime_context, "get_disagg", lambda: disagg)
     platform = SimpleNamespace(is_out_of_tree=lambda: bool(what.get("foreign")))
     monkeypatch.setattr(sglang.srt.platforms, "current_platform", platform)
     monkeypatch.setattr(sglang.srt.utils, "is_cuda", lambda: bool(what.get("cuda", True)))
@@ -266,9 +268,11 @@ def test_the_backends_of_captured_draft_extends_are_upstreams() -> None:
     assert found == attributes.EXTENDS_IN_A_GRAPH
 
 
-def _adaptive(monkeypatch: pytest.MonkeyPatch, batch_sizes: list[int] | None) -> SimpleNamespace:
+def _adaptive(
+    monkeypatch: pytest.MonkeyPatch, batch_sizes: list[int] | None, **what: object
+) -> SimpleNamespace:
     """A worker with states of 0, 1 and 3 draft steps, whole."""
-    _host(monkeypatch, {"disabled": batch_sizes is None})
+    _host(monkeypatch, {"disabled": batch_sizes is None, **what})
     parts = {
         "target_attn_backend": 1,
         "target_graph_runner": 1,
@@ -350,3 +354,28 @@ def test_the_attribute_of_the_incident_would_be_found() -> None:
         "cycle.launched(batch)", "self.spec_disable_batch_threshold"
     )
     assert "spec_disable_batch_threshold" in _touched(source) - set(attributes.WORKER)
+
+
+def test_without_a_list_of_batch_sizes_every_state_has_its_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Upstream passes None on where --cuda-graph-bs-decode is not given, and captures all sizes."""
+    worker = _adaptive(monkeypatch, None, disabled=False)
+    worker.adaptive_controller._states[3].cuda_graph_runner = None
+    worker.adaptive_controller._states[1].target_graph_runner = None
+    with pytest.raises(invariants.IncompleteWorkerError) as error:
+        invariants.check(worker)
+    assert "cuda_graph_runner of the state of 3 draft steps" in str(error.value)
+    assert "target_graph_runner of the state of 1 draft steps" in str(error.value)
+
+
+def test_a_prefill_server_with_decode_graphs_needs_no_graph_of_the_verify(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Upstream does not capture it there at start, whatever backend was asked for."""
+    worker = _adaptive(monkeypatch, [1, 8], mode="prefill")
+    worker.adaptive_controller._states[3].target_graph_runner = None
+    invariants.check(worker)
+    worker.adaptive_controller._states[3].cuda_graph_runner = None
+    with pytest.raises(invariants.IncompleteWorkerError, match="cuda_graph_runner of the state"):
+        invariants.check(worker)

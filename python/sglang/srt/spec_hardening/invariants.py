@@ -82,8 +82,12 @@ def _missing(worker: Any) -> list[str]:
 def _missing_of_states(worker: Any) -> list[str]:
     """The states of adaptive speculation: one for each number of steps, none of them half built.
 
-    A state that no batch size of the graphs leads to has none.
+    A state that no batch size of the graphs leads to has none (an empty list; None, without an
+    explicit list, is every size), and a prefill server captures no verify at start.
     """
+    from sglang.srt.runtime_context import get_disagg
+
+    verifies = get_disagg().disaggregation_mode != "prefill"
     controller = worker.adaptive_controller
     missing = []
     for steps in controller.candidate_steps:
@@ -91,10 +95,10 @@ def _missing_of_states(worker: Any) -> list[str]:
         if state is None:
             missing.append(f"the state of {steps} draft steps")
             continue
-        graphs = captures(worker) and bool(controller.params.cuda_graph_bs_for_step(steps))
+        graphs = captures(worker) and controller.params.cuda_graph_bs_for_step(steps) != []
         needed = {
             "target_attn_backend": True,
-            "target_graph_runner": graphs,
+            "target_graph_runner": graphs and verifies,
             "draft_attn_backend": steps > 1,
             "cuda_graph_runner": graphs and steps > 1,
         }
