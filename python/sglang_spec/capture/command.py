@@ -104,10 +104,11 @@ def compare(
     \b
     Example: sglang-spec capture compare training/ inference/ --all-layers every/
     """
+    from ..canvas import PictureError
     from . import show
     from .compare import compare as run
     from .dump import DumpError, open_dump
-    from .picture import PictureError, draw
+    from .picture import draw
     from .remedy import remedy
     from .tensorfile import TensorFileError
 

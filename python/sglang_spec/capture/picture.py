@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from .. import canvas
 from .compare import Comparison
-
-
-class PictureError(RuntimeError):
-    """matplotlib is not installed."""
 
 
 def draw(comparison: Comparison, path: Path) -> None:
@@ -21,15 +16,9 @@ def draw(comparison: Comparison, path: Path) -> None:
     Raises:
         PictureError: there is no matplotlib.
     """
-    try:
-        backend: Any = import_module("matplotlib.backends.backend_agg")
-        figures: Any = import_module("matplotlib.figure")
-    except ImportError as error:
-        raise PictureError("a picture needs matplotlib (pip install matplotlib)") from error
     errors = np.array([[cell.error for cell in row] for row in comparison.matrix])
     rows, columns = errors.shape
-    figure = figures.Figure(figsize=(max(4.0, 0.42 * columns + 2), 0.5 * rows + 2.4), dpi=120)
-    backend.FigureCanvasAgg(figure)
+    figure = canvas.figure(figsize=(max(4.0, 0.42 * columns + 2), 0.5 * rows + 2.4), dpi=120)
     axes = figure.add_subplot()
     image = axes.imshow(np.log10(np.maximum(errors, 1e-4)), cmap="viridis", aspect="auto")
     axes.set_yticks(range(rows), [f"A {n}: {name}" for n, name in enumerate(comparison.labels_a)])

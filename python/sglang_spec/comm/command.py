@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..canvas import PictureError
 from ..finite import SECONDS
 from . import bench, picture
 from .team import TeamError
@@ -78,7 +79,7 @@ def comm_bench(
     if png is not None:
         try:
             picture.draw(results, png)
-        except picture.PictureError as error:
+        except PictureError as error:
             click.echo(f"no picture: {error}", err=True)
     click.echo("\n".join(_table(results)))
 

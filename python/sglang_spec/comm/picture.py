@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-
-class PictureError(RuntimeError):
-    """matplotlib is not installed."""
+from .. import canvas
 
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
     """Write a PNG; PictureError where there is no matplotlib."""
-    try:
-        backend: Any = import_module("matplotlib.backends.backend_agg")
-        figures: Any = import_module("matplotlib.figure")
-    except ImportError as error:
-        raise PictureError("a picture needs matplotlib (pip install matplotlib)") from error
     setups = results["setups"]
-    figure = figures.Figure(figsize=(6.4 * len(setups), 4.8), layout="constrained")
-    backend.FigureCanvasAgg(figure)
+    figure = canvas.figure(figsize=(6.4 * len(setups), 4.8), layout="constrained")
     panels = figure.subplots(1, len(setups), sharey=True, squeeze=False)[0]
     for panel, (name, setup) in zip(panels, setups.items(), strict=True):
         _panel(panel, f"{name} (plain: {setup['plain']})", setup["microseconds"])

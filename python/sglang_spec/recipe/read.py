@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .content import content_of
 from .keys import read_table, unknown
 from .problem import Problem, RecipeError
 from .rules import broken
@@ -19,17 +19,7 @@ def load(path: Path, changes: Iterable[str] = ()) -> Recipe:
     Raises:
         RecipeError: all that is wrong with it, without looking at the machine or the models.
     """
-    file = str(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        text = f"{error.strerror}; give the path of a recipe"
-        raise RecipeError([Problem("unreadable", file, "file", file, text)]) from error
-    except ValueError as error:
-        raise RecipeError([Problem("no-toml", file, "file", file, str(error))]) from error
-    for change in changes:
-        _change(content, change)
-    return from_content(content, file)
+    return from_content(content_of(path, changes), str(path))
 
 
 def from_content(content: dict[str, Any], file: str) -> Recipe:
@@ -56,19 +46,3 @@ def from_content(content: dict[str, Any], file: str) -> Recipe:
     if found := list(broken(recipe)):
         raise RecipeError(found)
     return recipe
-
-
-def _change(content: dict[str, Any], change: str) -> None:
-    """Lay one `SECTION.KEY=VALUE` over the content; the value is TOML, or else a plain text."""
-    path, separator, text = change.partition("=")
-    section, dot, name = path.strip().partition(".")
-    if not (separator and dot and section and name) or "." in name:
-        problem = Problem("bad-change", "--set", path, text, "write SECTION.KEY=VALUE")
-        raise RecipeError([problem])
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    table = content.setdefault(section, {})
-    if isinstance(table, dict):  # if it is not, reading the section says so
-        table[name] = value

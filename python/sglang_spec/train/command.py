@@ -133,8 +133,8 @@ def _work(
 ) -> None:
     from safetensors import SafetensorError
 
+    from ..canvas import PictureError
     from ..capture.dump import DumpError
-    from ..capture.picture import PictureError
     from ..capture.tensorfile import TensorFileError
     from ..models.cache import ModelError
     from ..server import ServerError

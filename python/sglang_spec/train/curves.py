@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..capture.picture import PictureError
+from .. import canvas
 
 
 def draw(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
@@ -19,13 +18,7 @@ def draw(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
     Raises:
         PictureError: there is no matplotlib.
     """
-    try:
-        backend: Any = import_module("matplotlib.backends.backend_agg")
-        figures: Any = import_module("matplotlib.figure")
-    except ImportError as error:
-        raise PictureError("a picture needs matplotlib (pip install matplotlib)") from error
-    figure = figures.Figure(figsize=(11, 3.4), dpi=110)
-    backend.FigureCanvasAgg(figure)
+    figure = canvas.figure(figsize=(11, 3.4), dpi=110)
     loss, right, length = figure.subplots(1, 3)
     for name, lines in runs.items():
         fitted = [line for line in lines if "loss" in line]

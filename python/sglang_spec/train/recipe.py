@@ -6,12 +6,12 @@ named with file, key, value and what to write instead, all of them at once.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..recipe.content import content_of
 from ..recipe.keys import key, read_table, unknown
 from ..recipe.problem import Problem, RecipeError
 
@@ -151,17 +151,11 @@ def load(path: Path, changes: Iterable[str] = ()) -> Recipe:
         RecipeError: everything that is wrong with it.
     """
     file = str(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        text = f"{error.strerror}; give the path of a training recipe"
-        raise RecipeError([Problem("unreadable", file, "file", file, text)]) from error
-    except ValueError as error:
-        raise RecipeError([Problem("no-toml", file, "file", file, str(error))]) from error
-    for change in changes:
-        _change(content, change)
+    content = content_of(path, changes, "training recipe")
     found: list[Problem] = []
     about = content.pop("about", "")
+    if not isinstance(about, str):
+        found.append(Problem("wrong-type", file, "about", about, "write a text"))
     sections: dict[str, Any] = {}
     for name, value in content.items():
         if name not in SECTIONS:
@@ -175,7 +169,7 @@ def load(path: Path, changes: Iterable[str] = ()) -> Recipe:
             found.append(Problem("missing-key", file, name, None, f"it is needed; write [{name}]"))
     if found:
         raise RecipeError(found)
-    recipe = Recipe(file=path, about=str(about), **sections)
+    recipe = Recipe(file=path, about=about, **sections)
     if found := list(_broken(recipe)):
         raise RecipeError(found)
     return recipe
@@ -184,21 +178,6 @@ def load(path: Path, changes: Iterable[str] = ()) -> Recipe:
 def with_seeds(recipe: Recipe, seeds: tuple[int, ...]) -> Recipe:
     """The same recipe for other seeds."""
     return replace(recipe, fit=replace(recipe.fit, seeds=seeds))
-
-
-def _change(content: dict[str, Any], change: str) -> None:
-    path, separator, text = change.partition("=")
-    section, dot, name = path.strip().partition(".")
-    if not (separator and dot and section and name):
-        remedy = "write SECTION.KEY=VALUE"
-        raise RecipeError([Problem("bad-change", "--set", path, text, remedy)])
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    table = content.setdefault(section, {})
-    if isinstance(table, dict):
-        table[name] = value
 
 
 def _broken(recipe: Recipe) -> Iterable[Problem]:
