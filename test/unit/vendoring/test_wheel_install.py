@@ -24,7 +24,7 @@ from vendoring.wheel_cache import resolve_any
 PIN = read_pin(checkout().pin)
 CPU_WHEEL = "export SGLANG_TARGET_DEVICE=cpu"
 FETCH = "pip wheel -c python/constraints-cpu.txt -w wheels dist/sglang-*cp312*.whl ./sgl-kernel"
-INSTALL = ".venv/bin/pip install --no-index --find-links wheels sglang"
+INSTALL = ".venv/bin/pip install --no-index -f wheels sglang"
 GIB_NEEDED = 16  # 4 for the wheels, 7 for an environment, and some left for others
 WITHOUT_NETWORK = ("unshare", "--map-root-user", "--net")
 
@@ -136,7 +136,7 @@ def test_a_host_without_a_network_gets_a_whole_environment(tag: str, place: Path
     run(python, "-m", "pip", "wheel", "-q", "--no-cache-dir", *pins, "-w", wheels, *given, **asked)
     run(python, "-m", "venv", venv)
     offline = {"PIP_CONFIG_FILE": os.devnull, "HOME": str(place), "TMPDIR": str(place)}
-    install = ("install", "-q", "--no-compile", "--no-index", "--find-links", wheels, "sglang")
+    install = ("install", "-q", "--no-compile", "--no-index", "-f", wheels, "sglang")
     run(*WITHOUT_NETWORK, venv / "bin" / "pip", *install, **offline)
     run(*WITHOUT_NETWORK, venv / "bin" / "pip", "check", **offline)
     code = (venv / "bin" / "python", "-I", "-c", ASKED)
