@@ -72,4 +72,5 @@ how, _, what = os.environ[VARIABLE].partition(" ")
 {"memory": starve, "crash": crash, "capture": spoil_capture, "skip": skip_capture}[how](what)
 
 if __name__ == "__main__":
-    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
+    # A spawned rank imports what `sys.modules` has as the main module: that stays this file.
+    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=False)
