@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from . import checkpoint, unroll
 from .checkpoint import State
@@ -22,6 +23,9 @@ from .recipe import Recipe
 from .schedule import Schedule
 from .stop import Stop
 
+# Not cuDNN's, which torch prefers on Hopper: its backward fails where the machine's cuDNN is older
+# than the one that torch was built with.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _LOG_EVERY = 50  # steps
 _SETTINGS = ("layers", "vocabulary", "heads", "kv_heads", "head_dim", "intermediate")
 
@@ -72,7 +76,8 @@ def fit(
     )
     run = _Run(recipe, source, ends, folder, draft, optimizer, schedule, state, say, watch)
     if not state.done:
-        run.train(stop)
+        with sdpa_kernel(KERNELS):
+            run.train(stop)
     return state
 
 
