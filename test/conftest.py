@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Iterator
@@ -29,6 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = gpus.why_none() if config.getoption("--require-gpu") else ""
     if missing:
         raise pytest.UsageError(f"this run needs a CUDA GPU (--require-gpu): {missing}")
+    if importlib.util.find_spec("hypothesis"):
+        from kit.examples import load_profile
+
+        load_profile(others=bool(config.getoption("--full")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
