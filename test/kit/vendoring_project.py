@@ -150,7 +150,7 @@ folder = "sgl-kernel"
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

@@ -16,7 +16,7 @@ from typing import Any
 Job = Callable[[int, int, str], dict[str, Any]]
 
 
-def run(job: Job, ranks: int, fault: str, timeout: float = 90.0) -> list[dict[str, Any]]:
+def run(job: Job, ranks: int, fault: str, timeout: float = 600.0) -> list[dict[str, Any]]:
     """`job(rank, device count or 0, fault)` in `ranks` processes; what each returned or raised.
 
     A rank that is still at work when another one has raised is ended; its result is {}.
@@ -77,7 +77,8 @@ def build_group(rank: int, gpus: int, fault: str) -> dict[str, Any]:
     from sglang.srt.distributed.device_communicators import custom_all_reduce
     from sglang.srt.spec_hardening.comm import vote
 
-    vote.TIMEOUT_S = 6.0 if not gpus else 60.0
+    # Only where a rank is to hang does anybody wait that long.
+    vote.TIMEOUT_S = 60.0 if gpus else 6.0 if fault == "start" else 300.0
     lines: list[str] = []
     collect = _Collect(lines)
     logging.getLogger(vote.__name__).addHandler(collect)  # type: ignore[arg-type]

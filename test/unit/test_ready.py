@@ -59,7 +59,7 @@ def test_not_ready_says_why(server: ThreadingHTTPServer) -> None:
 def test_it_goes_on_asking(server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ready, "EVERY", 0.05)
     server.after = 3  # type: ignore[attr-defined]
-    assert CliRunner().invoke(ready.ready, [url(server), "--timeout", "10"]).exit_code == 0
+    assert CliRunner().invoke(ready.ready, [url(server), "--timeout", "120"]).exit_code == 0
     assert len(server.asked) == 4  # type: ignore[attr-defined]
 
 

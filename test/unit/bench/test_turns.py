@@ -18,6 +18,8 @@ def test_a_slow_server_ends_the_play(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at once of one stream: the second turn waits for a first that takes too long."""
     answer = turns.Answer((1, 2), "", 0.1, 0, (), "length", {"cached_tokens": 0})
     asked: list[int] = []
+    slow_enough = threading.Event()
+    slow_enough.set()
 
     class Slow:
         def __init__(self, url: str) -> None:
@@ -25,7 +27,7 @@ def test_a_slow_server_ends_the_play(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def generate(self, prompt: list[int], count: int) -> turns.Answer:
             asked.append(len(prompt))
-            threading.Event().wait(0.3)
+            assert slow_enough.wait(120)
             return answer
 
         def close(self) -> None:
@@ -35,7 +37,9 @@ def test_a_slow_server_ends_the_play(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = turns.Plan(streams=1, turns=2, opening=8, at_once=2)
     assert [turn.turn for turn in turns.play("http://x", plan)] == [0, 1]
     monkeypatch.setattr(turns, "PATIENCE", 0.05)
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    # The thread that gave up is the one whose end lets the other go on.
+    monkeypatch.setattr(threading, "excepthook", lambda _: slow_enough.set())
+    slow_enough.clear()
     asked.clear()
     with pytest.raises(TimeoutError):
         turns.play("http://x", plan)

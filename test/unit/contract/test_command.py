@@ -26,7 +26,7 @@ except SystemExit as end:
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", GUARDED, "contract", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def test_accepted(tiny: Pair) -> None:

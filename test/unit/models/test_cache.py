@@ -66,7 +66,7 @@ def test_two_processes_build_once(folder: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(30)
+        worker.join(120)
         assert worker.exitcode == 0
     assert (folder / "builds").read_text() == "x"
 

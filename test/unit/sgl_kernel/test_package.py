@@ -41,7 +41,7 @@ def driver(tmp_path: Path) -> dict[str, str]:
 
 def python(code: str, env: dict[str, str], cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, timeout=600
     )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -36,11 +35,24 @@ def test_makes_the_tree_and_keeps_git_out_of_it(project: Project) -> None:
 
 
 def test_second_run_does_nothing_and_is_fast(patched: Project) -> None:
-    before = patched.layout.stamp.stat().st_mtime_ns
-    start = time.monotonic()
+    """It does not even look for the wheel. The time is that of the processors, whoever has them."""
+    before = _places(patched)
+    patched.wheel.unlink()
+    start = _seconds_of_children()
     assert json.loads(patched.fine("apply", "--json")) == {"found": "current", "made": False}
-    assert time.monotonic() - start < 3  # under a second on an idle machine
-    assert patched.layout.stamp.stat().st_mtime_ns == before
+    assert _seconds_of_children() - start < 3  # under a second
+    assert _places(patched) == before
+
+
+def _places(project: Project) -> dict[Path, tuple[int, int]]:
+    """Which file on the disk each one of the tree is, and when it was written."""
+    files = [path for path in project.tree.rglob("*") if path.is_file()]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+
+def _seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_stamp_has_the_hashes_of_patched_files(patched: Project) -> None:
@@ -239,23 +251,39 @@ def test_cut_off_at_any_rename_never_looks_whole(
     assert json.loads(patched.fine("apply", "--json"))["made"] is False
 
 
+# The command, which gets a real SIGINT when it has unpacked 50 files.
+INTERRUPTED = """
+import os, runpy, signal
+from vendoring import unpack
+
+plain = unpack.tracked
+
+def tracked(items, what):
+    for number, item in enumerate(plain(items, what)):
+        if number == 50:
+            os.kill(os.getpid(), signal.SIGINT)
+        yield item
+
+unpack.tracked = tracked
+runpy.run_module("vendoring", run_name="__main__")
+"""
+
+
 def test_interrupt_signal_while_unpacking(project: Project, tmp_path: Path) -> None:
-    many = FILES | {f"srt/models/m{number}.py": NUMBERS for number in range(4000)}
+    many = FILES | {f"srt/models/m{number}.py": NUMBERS for number in range(200)}
     wheel = make_wheel(tmp_path / "large", many)
     project.pin(sha=sha256(wheel))
-    with subprocess.Popen(
-        [sys.executable, "-m", "vendoring", "apply"],
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "apply"],
         cwd=project.layout.python,
         env=project.environment() | {"SGLANG_UPSTREAM_WHEEL": str(wheel)},
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
-    ) as child:
-        assert child.stderr is not None
-        assert "unpacking" in child.stderr.readline()
-        child.send_signal(signal.SIGINT)
-        words = child.stderr.read()
-        assert child.wait(30) == 130, words
-    assert "interrupted" in words
+        timeout=300,
+        check=False,
+    )
+    assert "unpacking" in done.stderr.splitlines()[0]
+    assert done.returncode == 130 and "interrupted" in done.stderr, done.stderr
     assert not project.layout.stamp.exists()
     assert set(os.listdir(project.tree)) == {"srt"}
 
@@ -272,7 +300,7 @@ def test_two_runs_at_once_make_one_tree(project: Project) -> None:
         )
         for _ in range(2)
     ]
-    made = sorted(json.loads(run.communicate(timeout=60)[0])["made"] for run in runs)
+    made = sorted(json.loads(run.communicate(timeout=300)[0])["made"] for run in runs)
     assert made == [False, True]
 
 
