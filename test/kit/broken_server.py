@@ -10,7 +10,7 @@ from sglang_spec import process
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Server
 
-from .fault_run import Outcome, Plan, run_server
+from .fault_run import LIMIT, Outcome, Plan, run_server
 from .preloaded import Zygote
 
 VARIABLE = "SPEC_TEST_BROKEN"  # read by PROGRAM
@@ -18,7 +18,7 @@ PROGRAM = str(Path(__file__).with_name("broken_start.py"))
 
 
 def run_broken(
-    zygote: Zygote | None, pair: Pair, how: str, arguments: Sequence[str] = (), limit: float = 120.0
+    zygote: Zygote | None, pair: Pair, how: str, arguments: Sequence[str] = (), limit: float = LIMIT
 ) -> Outcome:
     """`how` as `broken_start` takes it. Stages have `limit` seconds."""
 

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ from .servers import LOGS, spawner
 PROGRAM = str(Path(__file__).with_name("engine_program.py"))
 # Every path that says "I am well" to somebody.
 PROBES = ("/health", "/health_generate", "/ready")
+# Seconds that only a run which hangs takes: for a stage, and for all of it.
+LIMIT = 400.0
+GRACE = 60.0  # seconds until what is still there is left behind
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,16 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     tokens: int = 16
 
+    @property
+    def hangs(self) -> bool:
+        return ":hang" in self.fault
+
     def full_environment(self) -> dict[str, str]:
         bind = "|".join(str(rank % 2) for rank in range(self.tp))
         own = {
             "SGLANG_TEST_MODE": "1",
             **({"SGLANG_SPEC_FAULT": self.fault} if self.fault else {}),
-            "SGLANG_SPEC_STAGE_TIMEOUT": "25",
+            "SGLANG_SPEC_STAGE_TIMEOUT": str(LIMIT),
             **({"SGLANG_CPU_OMP_THREADS_BIND": bind} if self.tp > 1 else {}),
         }
         return {**own, **self.environment}
@@ -80,11 +89,12 @@ def run_server(
     zygote: Zygote | None,
     pair: Pair,
     plan: Plan,
-    limit: float = 120.0,
+    limit: float = LIMIT,
     start: Callable[[Launch, Path], Server] | None = None,
 ) -> Outcome:
-    """Start it, probe it all the while, and once it is up ask it to decode. `start` is given where
-    another program is to be started in the server's place."""
+    """Start it, probe it all the while, and once it is up ask it to decode; until it ends, or, if
+    the fault is a hang, until every probe is red. `start` is given where another program is to be
+    started in the server's place."""
     launch = Launch(
         pair.target,
         Speculation(pair.draft),
@@ -97,17 +107,20 @@ def run_server(
     begun = time.monotonic()
     greens: list[str] = []
     reds: list[str] = []
-    asked = False
+    asker: threading.Thread | None = None
     try:
-        with httpx.Client(base_url=server.url, timeout=3) as http:
+        with httpx.Client(base_url=server.url, timeout=60) as http:
             while server.returncode is None and time.monotonic() < begun + limit:
+                all_red = len(greens), len(reds) + len(PROBES)
                 for path in PROBES:
                     _probe(http, path, greens, reds)
-                if greens and not asked:
-                    asked = True
-                    _ask(http, plan.tokens)
-                    greens_at_request = len(greens)
-                if asked and reds and len(greens) == greens_at_request:
+                if greens and asker is None:
+                    # Not waited for: it hangs, or its connection is cut.
+                    asker = threading.Thread(
+                        target=_ask, args=(server.url, plan.tokens, limit), daemon=True
+                    )
+                    asker.start()
+                elif asker and plan.hangs and (len(greens), len(reds)) == all_red:
                     break
                 time.sleep(0.2)
         seconds = time.monotonic() - begun
@@ -120,7 +133,7 @@ def run_server(
 
 
 def run_engine(
-    zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = 120.0, **options: Any
+    zygote: Zygote | None, pair: Pair, plan: Plan, limit: float = LIMIT, **options: Any
 ) -> Outcome:
     """The same for a program that makes an Engine; `options` are those of `engine_program`."""
     flags = cpu_arguments() if host.device() == "cpu" else []
@@ -187,12 +200,11 @@ def _probe(http: httpx.Client, path: str, greens: list[str], reds: list[str]) ->
     (greens if reply.status_code == 200 else reds).append(f"{path} {reply.text[:200]}")
 
 
-def _ask(http: httpx.Client, tokens: int) -> None:
+def _ask(url: str, tokens: int, timeout: float) -> None:
     sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
-    try:
-        http.post("/generate", json={"input_ids": [1, 5, 6, 7], "sampling_params": sampling})
-    except httpx.HTTPError:
-        return  # it died over it, or hangs: the loop above says which
+    body = {"input_ids": [1, 5, 6, 7], "sampling_params": sampling}
+    with suppress(httpx.HTTPError):  # it died over it, or hangs: the loop above says which
+        httpx.post(f"{url}/generate", json=body, timeout=timeout)
 
 
 def _litter() -> set[str]:
@@ -203,15 +215,15 @@ def _litter() -> set[str]:
 
 
 def _orphans(session: int) -> tuple[str, ...]:
-    """What the program started and did not take with it; it is given 5 s."""
-    deadline = time.monotonic() + 5
+    """What the program started and did not take with it; it is given `GRACE`."""
+    deadline = time.monotonic() + GRACE
     while (alive := process.session_members(session)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return tuple(f"process {one.pid}" for one in alive)
 
 
 def _left(port: int | None, before: set[str]) -> tuple[str, ...]:
-    """Ports and shared memory that outlive a run (5 s are given)."""
+    """Ports and shared memory that outlive a run (`GRACE` is given)."""
     left = []
     if port is not None and any(
         connection.laddr.port == port
@@ -219,7 +231,9 @@ def _left(port: int | None, before: set[str]) -> tuple[str, ...]:
         if connection.status == psutil.CONN_LISTEN
     ):
         left.append(f"port {port}")
-    deadline = time.monotonic() + 5  # the resource tracker unlinks a moment after the last process
+    deadline = (
+        time.monotonic() + GRACE
+    )  # the resource tracker unlinks a moment after the last process
     while (new := _litter() - before - _mapped()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return (*left, *(f"/dev/shm/{name}" for name in sorted(new)))
