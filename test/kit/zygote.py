@@ -2,7 +2,9 @@
 
 Importing SGLang costs 10 s a process on a small host, and a server is three processes or more; a
 fork of a preloaded process costs milliseconds and shares its memory. What a server runs after the
-fork is the real `sglang.launch_server`, nothing is replaced but the start method of its children.
+fork is the real `sglang.launch_server`, nothing is replaced but the start method of its children
+and how it chooses the port where its ranks meet: upstream tries one and lets it go for seconds, in
+which a server of another test is given the same one now and then.
 
 Only for the CPU: CUDA does not survive a fork, and OpenMP does only if no parallel region has run,
 so this process imports and forks and computes nothing. An environment variable that the engine
@@ -28,7 +30,7 @@ import sys
 import traceback
 from typing import Any
 
-from sglang_spec.process import die_with_parent
+from sglang_spec.process import die_with_parent, free_port
 
 from . import netns
 
@@ -56,6 +58,7 @@ def serve() -> None:
         importlib.import_module(name)
     multiprocessing.set_start_method("fork", force=True)
     multiprocessing.set_start_method = lambda *a, **k: None  # type: ignore[assignment]
+    importlib.import_module("sglang.srt.server_args").get_free_port_below_ephemeral = free_port  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
     ended: dict[int, int] = {}
