@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import psutil
 from sglang_spec.server import Server
 
-_ESTABLISHED = 0.5  # seconds; an engine process takes several to end, even one that fails at once
+# Seconds of a processor: an engine process uses more before it ends, even one that fails at once.
+_ESTABLISHED = 0.1
 
 
 @dataclass(frozen=True)
@@ -21,17 +22,14 @@ class Ended:
     engines: frozenset[int]
 
 
-def watch(server: Server, timeout: float = 120.0) -> Ended:
+def watch(server: Server, timeout: float = 600.0) -> Ended:
     """Block until the server ends (AssertionError after `timeout` seconds), then stop it."""
     began = time.monotonic()
-    since: dict[int, float] = {}
     seen: set[int] = set()
     try:
         while server.returncode is None:
-            now = time.monotonic()
-            assert now - began < timeout, server.log_tail()
-            since = {pid: since.get(pid, now) for pid in engines(server.pid)}
-            seen |= {pid for pid, first in since.items() if now - first > _ESTABLISHED}
+            assert time.monotonic() - began < timeout, server.log_tail()
+            seen |= {pid for pid in engines(server.pid) if _used(pid) >= _ESTABLISHED}
             time.sleep(0.05)
         seconds = time.monotonic() - began
     finally:
@@ -44,8 +42,8 @@ def engines(pid: int) -> set[int]:
     """The descendants of a server that run Python: its scheduler and detokenizer once it is up.
 
     A command that the parent asks for facts of the host (lscpu and the like) is none of them. While
-    such a command is being started it looks like its parent for a moment, hence `watch` counts
-    what stays.
+    such a command is being started it looks like its parent, for as long as the host's other work
+    lets it wait, hence `watch` counts what has worked.
     """
     try:
         family = psutil.Process(pid).children(recursive=True)
@@ -59,3 +57,12 @@ def engines(pid: int) -> set[int]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def _used(pid: int) -> float:
+    """Seconds of a processor that the process has used so far; 0 if it is gone."""
+    try:
+        used = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return used.user + used.system
