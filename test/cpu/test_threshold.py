@@ -16,6 +16,7 @@ from kit.crossing import (
     FLAGS,
     STEPS,
     Crossing,
+    check_arrivals_until,
     check_draft_kv,
     check_prefix,
     check_random_arrivals,
@@ -33,6 +34,10 @@ SEEDED = ("--max-running-requests", "64", "--sleep-on-idle", "--enable-determini
 def more(value: Any) -> Any:
     """A case like the others, which the short suite leaves out for its time."""
     return pytest.param(value, marks=pytest.mark.full)
+
+
+def both_ways(counted: dict[str, int]) -> bool:
+    return counted["batches_off"] > 0 and counted["batches_on"] > 0
 
 
 def serve(
@@ -66,20 +71,14 @@ def test_off_is_a_plain_decode_and_the_draft_catches_up(one: Crossing) -> None:
 @pytest.mark.parametrize("seed", [1, more(2)])
 def test_random_arrivals_across_the_threshold(one: Crossing, seed: int) -> None:
     one.plan("")
-    before = one.info()
-    check_random_arrivals(one, seed)
-    after = one.info()
-    assert after["batches_off"] > before["batches_off"]
-    assert after["batches_on"] > before["batches_on"]
+    check_arrivals_until(one, seed, both_ways)
 
 
 @pytest.mark.parametrize("seed", [3, more(4), more(5)])
 def test_random_decisions(one: Crossing, seed: int) -> None:
     """Crossings that no flags would give: at any batch, any row count, again and again."""
     one.plan(f"coin {seed}")
-    before = one.info()
-    check_random_arrivals(one, seed)
-    assert one.info()["switches"] - before["switches"] > 10
+    check_arrivals_until(one, seed, lambda counted: counted["switches"] > 10)
 
 
 @pytest.mark.parametrize("plan", ["off 1", more("off 15"), "off 17", more("off 40"), "coin 5"])
@@ -135,9 +134,12 @@ def test_a_tree_and_requests_that_are_retracted(
     flag = "--skip-speculative-self-test"
     with serve(servers, tiny, tmp_path, flag, topk=2, **environment) as server:
         server.plan("coin 9")
-        check_random_arrivals(server, 9, count=16)
-        assert server.info()["switches"] > 5
-        assert "Testing retraction. #retracted_reqs: 1" in server.server.log.read_text()
+
+        def enough(counted: dict[str, int]) -> bool:
+            retracted = "Testing retraction. #retracted_reqs: 1" in server.server.log.read_text()
+            return retracted and counted["switches"] > 5
+
+        check_arrivals_until(server, 9, enough, count=16)
 
 
 @pytest.mark.full  # two servers of the embedded pair in float32
@@ -171,9 +173,7 @@ def check_ranks(servers: ServerPool, tiny: Pair, folder: Path, ranks: int) -> No
         "SPEC_TEST_SLOW_RANK": str(ranks - 1),
     }
     with serve(servers, tiny, folder, *flags, **environment) as server:
-        check_random_arrivals(server, ranks, count=12, longest=40)
-        state = server.info()
-        assert state["batches_off"] > 0 and state["batches_on"] > 0
+        check_arrivals_until(server, ranks, both_ways, count=12, longest=40)
         server.plan("coin 6")
         check_random_arrivals(server, ranks + 1, count=12, longest=40)
         assert server.server.returncode is None
@@ -204,7 +204,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is_loaded(
     launch = Launch(tiny.target, Speculation(tiny.draft, STEPS, 1, STEPS + 1), arguments=flags)
     server = servers.start(launch, "refused")
     with pytest.raises(ServerError, match=reason):
-        server.wait_ready(60)
+        server.wait_ready()
     server.stop()
     assert " TP0]" not in server.log.read_text(errors="replace")
 

@@ -11,7 +11,7 @@ import dataclasses
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +27,7 @@ from .servers import ServerPool
 
 PROBE = Path(__file__).with_name("threshold_probe.py")
 ORACLE = Oracle(TINY)
+COUNTED = ("batches_off", "batches_on", "switches", "catch_ups")
 STEPS = 3
 CAPACITY = 16  # tokens that the draft may be behind
 FLAGS = (
@@ -150,6 +151,23 @@ def check_random_arrivals(
     return [answer for _, answer in pairs]
 
 
+def check_arrivals_until(
+    server: Crossing, seed: int, enough: Callable[[dict[str, int]], bool], **options: Any
+) -> None:
+    """Random arrivals, and more of them until what was counted since the first is `enough`.
+
+    How many requests meet in a batch, and so how many batches there are, is a matter of the host's
+    other work too.
+    """
+    before = server.info()
+    for turn in range(20):
+        check_random_arrivals(server, seed + 100 * turn, **options)
+        after = server.info()
+        if enough({name: after[name] - before[name] for name in COUNTED}):
+            return
+    raise AssertionError(f"not enough of these in 20 turns: {before}, later {after}")
+
+
 def check_return(server: Crossing) -> tuple[dict[str, int], list[Answer]]:
     """Four requests, then fewer and fewer: off at once, on again from two, then all accepted.
 
@@ -164,8 +182,9 @@ def check_return(server: Crossing) -> tuple[dict[str, int], list[Answer]]:
     check_all_accepted(answers)
     assert [answer.cycles > 0 for answer in answers] == [False, False, True, True]
     assert after["speculating"]
-    counted = ("batches_off", "switches", "catch_ups")
-    return {name: after[name] - before[name] for name in counted}, answers
+    counted = {name: after[name] - before[name] for name in COUNTED}
+    del counted["batches_on"]
+    return counted, answers
 
 
 def check_draft_kv(server: Crossing, plan: str, tolerance: float = 0.0) -> None:
