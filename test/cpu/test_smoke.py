@@ -21,6 +21,8 @@ SHORT = (
     "24",
     "--long-tokens",
     "300",
+    "--timeout",
+    "900",
     "--prompt",
     "Name two colours.",
     "--prompt",
@@ -31,7 +33,7 @@ FEW = ("--only", "acceptance", "--only", "equality")
 
 def _smoke(url: str, *arguments: str) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]]:
     command = [sys.executable, "-m", "sglang_spec", "smoke", url, "--json", *SHORT, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     return done.returncode, report, {check["name"]: check for check in report["checks"]}
@@ -93,11 +95,15 @@ def test_a_verify_that_hangs_stops_the_rest_and_is_named(servers: ServerPool, ti
         tiny.target,
         Speculation(tiny.draft),
         arguments=("--skip-server-warmup", "--speculative-verify-timeout", "2"),
-        environment={"SGLANG_TEST_MODE": "1", "SGLANG_SPEC_FAULT": "serving_verify:hang"},
+        environment={
+            "SGLANG_TEST_MODE": "1",
+            "SGLANG_SPEC_FAULT": "serving_verify:hang",
+            "SGLANG_HEALTH_CHECK_TIMEOUT": "600",  # so that no probe asks for a verify before
+        },
     )
     with servers.start(faulty, "smoke-hang") as server:
         server.wait_ready()
-        code, report, checks = _smoke(server.url, "--timeout", "6")
+        code, report, checks = _smoke(server.url, "--timeout", "12")
     assert code == 1, report
     assert checks["health"]["verdict"] == "ok"
     assert "no verify has returned" in checks["chat"]["detail"]
@@ -124,4 +130,4 @@ def test_a_server_without_speculation_says_so(servers: ServerPool, tiny: Pair) -
 
 def test_a_wrong_url_is_wrong_usage() -> None:
     command = [sys.executable, "-m", "sglang_spec", "smoke", "localhost:30000"]
-    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 2
+    assert subprocess.run(command, capture_output=True, timeout=600).returncode == 2
