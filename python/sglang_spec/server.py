@@ -99,7 +99,7 @@ class Server:
         """The exit code once the server has ended, else None."""
         return self._child.poll()
 
-    def wait_ready(self, timeout: float = 240.0) -> Server:
+    def wait_ready(self, timeout: float = 900.0) -> Server:
         """Block until `/health` answers 200; ServerError if it ends or `timeout` s go by first."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

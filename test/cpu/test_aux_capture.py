@@ -21,7 +21,7 @@ PROMPT = [0, 5, 9, 44, 17]
 
 def test_server_info_and_log_name_the_layers(servers: ServerPool, tiny: Pair) -> None:
     server = servers.server(Launch(tiny.target, Speculation(tiny.draft)))
-    info = httpx.get(f"{server.url}/server_info", timeout=30).json()
+    info = httpx.get(f"{server.url}/server_info", timeout=120).json()
     (state,) = info["internal_states"]
     assert state["eagle3_capture"] == {
         "slots": [
@@ -113,7 +113,7 @@ def _start(servers: ServerPool, pair: Pair, folder: Path, setup: str) -> None:
     launch = Launch(pair.target, Speculation(pair.draft))
     with Server(launch, folder / "log", spawn=spawn) as server:
         server.wait_ready()
-        httpx.post(f"{server.url}/generate", json={"input_ids": PROMPT}, timeout=60)
+        httpx.post(f"{server.url}/generate", json={"input_ids": PROMPT}, timeout=600)
         raise AssertionError("the server answered")
 
 

@@ -29,7 +29,10 @@ SHORT = ("--new-tokens", "16", "--rounds", "2")
 def bench(folder: Path, *arguments: str, check: int | None = None) -> dict[str, Any]:
     command = [sys.executable, "-m", "sglang_spec", "bench", *LOAD, *SHORT, "--json"]
     done = subprocess.run(
-        [*command, "--output", str(folder), *arguments], capture_output=True, text=True, timeout=500
+        [*command, "--output", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=1800,
     )
     assert check is None or done.returncode == check, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)

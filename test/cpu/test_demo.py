@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from kit import marked
 
-SECONDS_TO_END = 40.0  # a graceful stop waits for two servers on a busy host
+SECONDS_TO_END = 300.0  # only what is left behind is waited for so long
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_a_killed_demo_leaves_nothing(
     try:
         # Demo, two guards, two servers, and with `servers_up` some that these start in turn.
         wanted = 8 if servers_up else 3
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 900
         while len(marked.processes(mark)) < wanted and time.monotonic() < deadline:
             assert demo.poll() is None, "the demo ended by itself"
             time.sleep(0.1)
         assert len(marked.processes(mark)) >= wanted
         demo.send_signal(signum)
         assert marked.left_after(mark, SECONDS_TO_END) == []
-        assert demo.wait(5) != 0
+        assert demo.wait(60) != 0
     finally:
         for process in marked.processes(mark):
             process.kill()
-        demo.wait(5)
+        demo.wait(60)

@@ -37,7 +37,7 @@ def marked(servers: ServerPool, embedded: Pair, tmp_path_factory: pytest.TempPat
 
 def test_right_capture_is_proven(servers: ServerPool, embedded: Pair, marked: Path) -> None:
     server = servers.server(Launch(embedded.target, Speculation(marked)))
-    (state,) = httpx.get(f"{server.url}/server_info", timeout=30).json()["internal_states"]
+    (state,) = httpx.get(f"{server.url}/server_info", timeout=120).json()["internal_states"]
     assert state["eagle3_capture"]["fingerprint"] == "2 of 2 prompts compared"
     assert "capture_fingerprint.json agrees in every slot" in server.log.read_text()
 

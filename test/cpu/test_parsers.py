@@ -114,7 +114,7 @@ def body(said: Said, **more: Any) -> dict[str, Any]:
 
 
 def ask(server: Server, said: Said, **more: Any) -> Heard:
-    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body(said, **more), timeout=60)
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body(said, **more), timeout=600)
     assert reply.status_code == 200, reply.text
     told = reply.json()
     (choice,) = told["choices"]
@@ -135,7 +135,7 @@ def stream(server: Server, said: Said, **more: Any) -> tuple[Heard, int]:
     finish, tokens, parts = "", 0, 0
     options = body(said, stream=True, stream_options={"include_usage": True}, **more)
     url = f"{server.url}/v1/chat/completions"
-    with httpx.stream("POST", url, json=options, timeout=60) as reply:
+    with httpx.stream("POST", url, json=options, timeout=600) as reply:
         for line in reply.iter_lines():
             data = line.removeprefix("data: ")
             if not line.startswith("data: ") or data == "[DONE]":

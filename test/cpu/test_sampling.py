@@ -245,5 +245,5 @@ def test_rejection_sampling_is_refused(servers: ServerPool, tiny: Pair) -> None:
     flags = ("--speculative-use-rejection-sampling",)
     server = servers.start(Launch(tiny.target, speculation(tiny), arguments=flags), "rejection")
     with pytest.raises(ServerError, match="--speculative-use-rejection-sampling is not available"):
-        server.wait_ready(60)
+        server.wait_ready()
     server.stop()

@@ -39,7 +39,7 @@ def soak(faulty: FaultyServer) -> Soak:
     faulty.plant("")
     subject = Foreign(faulty.server.url, faulty.server.pid)
     reference = Reference(SETTINGS.oracle(), None)
-    return Soak(subject, reference, SETTINGS.rules(), SETTINGS.written(), timeout=60)
+    return Soak(subject, reference, SETTINGS.rules(), SETTINGS.written(), timeout=600)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def planner(soak: Soak) -> Planner:
 
 
 def test_a_whole_server(soak: Soak, planner: Planner) -> None:
-    found = soak.run(planner, requests=72, size=12, seconds=300, shrink_for=30)
+    found = soak.run(planner, requests=72, size=12, seconds=1800, shrink_for=30)
     assert found.clean, (found.differences, found.leaks)
     assert found.requests == 72
     kinds = ("greedy", "sampled", "abort", "disconnect", "prefix hits", "stopped by a token")
@@ -64,7 +64,7 @@ def test_a_planted_difference_is_made_small_and_fails_again(
     faulty.plant(f"crowd {CROWD}")
     limits = dataclasses.replace(SETTINGS.limits(), prompt=40, new=40, at_once=(8,))
     planner = Planner(SEED, limits, soak.reference.answers)
-    found = soak.run(planner, requests=48, size=12, seconds=300, shrink_for=90)
+    found = soak.run(planner, requests=48, size=12, seconds=1800, shrink_for=900)
     assert "tokens" in {difference.kind for difference in found.differences}
     assert found.failing is not None and found.shrunk is not None
     assert found.shrunk.repeats
@@ -75,8 +75,8 @@ def test_a_planted_difference_is_made_small_and_fails_again(
     again = Failing.read(tmp_path / "failing.json")
     assert Settings.read(again.settings) == SETTINGS
     sent = Round(again.round, again.at_once, again.cases)
-    # Whether the two meet in a batch is a matter of milliseconds.
-    assert any(soak.round(sent) for _ in range(4))
+    # Whether the two meet in a batch is a matter of milliseconds, and of the host's other work.
+    assert any(soak.round(sent) for _ in range(200))
     faulty.plant("")
     assert soak.round(sent) == []
 
@@ -92,5 +92,5 @@ def test_a_planted_loss_of_drafts_is_a_difference(
 
 def test_planted_open_files_are_a_leak(soak: Soak, planner: Planner, faulty: FaultyServer) -> None:
     faulty.plant("files -")
-    found = soak.run(planner, requests=36, size=6, seconds=300, shrink_for=0)
+    found = soak.run(planner, requests=36, size=6, seconds=1800, shrink_for=0)
     assert [leak.kind for leak in found.leaks] == ["files"]

@@ -28,7 +28,7 @@ def test_an_id_outside_is_a_400_and_the_server_goes_on(
     servers: ServerPool, tiny: Pair, path: str, body: dict[str, Any]
 ) -> None:
     server = servers.server(Launch(tiny.target, Speculation(tiny.draft)))
-    client = Client(server.url, timeout=60)
+    client = Client(server.url, timeout=600)
     before = client.generate([0, 70, 71], 8, ignore_eos=True).tokens
     extra = {"sampling_params": SHORT} if path == "/generate" else {"max_tokens": 8}
     reply = client.post(path, **{**extra, **body})

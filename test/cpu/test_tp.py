@@ -25,6 +25,8 @@ CYCLES = 4
 NEW = 1 + CYCLES * (STEPS + 1)  # the prefill's token and full cycles
 PROMPTS = [[0, *range(70, 110)], [0, *range(300, 200, -3)], [0, 77, 78]]
 CONSENSUS = {"SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1"}
+# How a request ends whose server does: the connection is closed, or cut. A hang would be a timeout.
+CUT = (httpx.RemoteProtocolError, httpx.ReadError)
 
 
 def over_ranks(pair: Pair, ranks: int, dtype: str = "bfloat16") -> Launch:
@@ -125,7 +127,7 @@ def test_unknown_memory_is_refused_before_a_rank_starts(servers: ServerPool, tin
         command[:flag] + command[flag + 2 :], log, host.engine_environment()
     )
     try:
-        assert child.wait(60) != 0
+        assert child.wait(600) != 0
     finally:
         process.stop(child)
     text = log.read_text(errors="replace")
@@ -191,10 +193,10 @@ def test_tp8_is_whole_again(servers: ServerPool, tiny: Pair, tp8: FaultyServer) 
 def test_tp8_ranks_that_disagree_end_with_a_name(tp8: FaultyServer) -> None:
     """Last of the module: the server ends."""
     tp8.plant("accept 3")
-    client = Client(tp8.server.url, timeout=60)
-    with pytest.raises(httpx.RemoteProtocolError):  # a hang would be a timeout
-        client.generate(PROMPTS[0], NEW, ignore_eos=True)
-    deadline = time.monotonic() + 30
+    client = Client(tp8.server.url, timeout=600)
+    with pytest.raises(CUT):
+        client.generate(PROMPTS[0], 400, ignore_eos=True)
+    deadline = time.monotonic() + 300
     while tp8.server.returncode is None and time.monotonic() < deadline:
         time.sleep(0.1)
     assert tp8.server.returncode not in (None, 0)

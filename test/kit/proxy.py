@@ -21,7 +21,7 @@ class Proxy:
     """`with Proxy(url, position=5) as proxy: proxy.url`: token `position` is another one."""
 
     def __init__(self, url: str, position: int) -> None:
-        upstream = httpx.Client(base_url=url, timeout=120)
+        upstream = httpx.Client(base_url=url, timeout=600)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
