@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,7 @@ MIB = 2**20
 ALLOWED = {"host_memory": 24 * MIB, "gpu_memory": 64 * MIB, "files": 6, "shared_memory": 0}
 SHARE = {"host_memory": 0.02}  # of what is held, where that is more
 FEWEST = 6  # samples; below that a trend cannot be told
+REST = 30.0
 WARM = 300  # requests; until then code paths and buffers are used for the first time
 
 
@@ -54,9 +56,8 @@ class Leak:
 
 def sample(client: Client, pid: int | None, requests: int, gpu: bool) -> Sample:
     """Flushes the cache, which the server refuses while anything holds KV."""
-    client.flush_cache()
-    loads = client.get("/v1/loads").json()["loads"]
-    kv = sum(load["num_used_tokens"] for load in loads)
+    client.flush_cache(120)
+    kv = _kv_at_rest(client)
     memory = sum(_megabytes(g["memory.used"]) for g in _used()) * MIB if gpu else None
     if pid is None:
         return Sample(requests, kv, gpu_memory=memory)
@@ -68,6 +69,18 @@ def sample(client: Client, pid: int | None, requests: int, gpu: bool) -> Sample:
         except psutil.NoSuchProcess:
             continue  # a helper that ended meanwhile
     return Sample(requests, kv, host, files, len(Traces.of(pid).segments), memory)
+
+
+def _kv_at_rest(client: Client) -> int:
+    """KV slots in use. The server tells its load a moment after it has answered; what is still held
+    after `REST` seconds stays held."""
+    deadline = time.monotonic() + REST
+    while True:
+        loads = client.get("/v1/loads").json()["loads"]
+        kv = sum(int(load["num_used_tokens"]) for load in loads)
+        if not kv or time.monotonic() > deadline:
+            return kv
+        time.sleep(0.1)
 
 
 def _used() -> list[dict[str, str]]:
