@@ -24,6 +24,7 @@ from sglang_spec.server import Launch, Server, Speculation
 
 LOAD = ("--pair", "tiny", "--context", "64", "--concurrency", "1,3", "--requests", "3")
 SHORT = ("--new-tokens", "16", "--rounds", "2")
+NEW = 241  # tokens; whether three requests ran at a time is told of answers that take a while
 
 
 def bench(folder: Path, *arguments: str, check: int | None = None) -> dict[str, Any]:
@@ -62,9 +63,13 @@ def test_running_servers_are_measured_and_a_changed_token_is_invalid(
     """One run for all that a whole side and a lying one show: the load generator takes seconds."""
     sides = {"none": plain.url, "static": fast.url, "lying": lying.url}
     urls = [word for name, url in sides.items() for word in ("--url", f"{name}={url}")]
-    found = bench(tmp_path, *urls, "--concurrency", "3", check=1)
-    assert found["partial"] is None and list(found["cells"]) == ["64x3"]
-    cell = found["cells"]["64x3"]
+    for folder in (tmp_path / str(attempt) for attempt in range(5)):
+        found = bench(folder, *urls, "--concurrency", "3", "--new-tokens", str(NEW), check=1)
+        assert found["partial"] is None and list(found["cells"]) == ["64x3"]
+        cell = found["cells"]["64x3"]
+        said = [why for name in ("none", "static") for why in cell[name]["invalid"]]
+        if not any("ran at a time on average" in why for why in said):
+            break  # else the host let the load generator wait
     assert cell["none"]["valid"] and cell["static"]["valid"] and not cell["lying"]["valid"]
     assert cell["static"]["accept_length"] == 4.0
     assert cell["static"]["position_acceptance"] == [1.0, 1.0, 1.0]
@@ -72,13 +77,13 @@ def test_running_servers_are_measured_and_a_changed_token_is_invalid(
     assert cell["static"]["speedup"]["low"] <= cell["static"]["speedup"]["ratio"]
     assert "unequal output: request 0, position 5" in cell["lying"]["invalid"][0]
     assert cell["lying"]["speedup"] is None
-    run = read(tmp_path / "run.jsonl")
+    run = read(folder / "run.jsonl")
     assert {entry["total_input_tokens"] for entry in run.measurements.values()} == {3 * 64}
-    assert {entry["total_output_tokens"] for entry in run.measurements.values()} == {3 * 16}
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+    assert {entry["total_output_tokens"] for entry in run.measurements.values()} == {3 * NEW}
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {
         "run.jsonl", "figures.json", "summary.md", "curves.png", "curves.svg",
     }  # fmt: skip
-    assert "`lying` is invalid" in (tmp_path / "summary.md").read_text()
+    assert "`lying` is invalid" in (folder / "summary.md").read_text()
 
 
 @pytest.mark.full  # two more starts of the load generator
