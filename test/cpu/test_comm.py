@@ -85,7 +85,7 @@ def test_ranks_that_accept_differently_end_within_the_rate(
         assert faulty.server.returncode is None
         faulty.plant("accept 1")
         with pytest.raises(CUT):
-            faulty.client.generate(prompt, 3000, ignore_eos=True)
+            faulty.client.generate(prompt, 1200, ignore_eos=True)
         deadline = time.monotonic() + 300
         while faulty.server.returncode is None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -100,8 +100,8 @@ def test_ranks_that_accept_differently_end_within_the_rate(
     assert named is not None
     first, second, found = map(int, named.groups())
     assert first == second > cycles
-    # The steps are gathered by eight; the thread that compares them waits for a processor as others
-    # do, and decoding goes on meanwhile.
+    # Steps are gathered by eight, or the answer would have come. The thread that compares waits for
+    # a processor as others do, and decoding goes on meanwhile.
     assert found - first <= 40 * every
     final = [line for line in log.splitlines() if "failed in stage" in line]
     assert final and "ranks disagree: rank 0: verify step" in final[-1]

@@ -5,7 +5,8 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
 
     target-shard R   rank R computes with the attention output shard of its neighbour
     draft-shard -    the draft's ranks hold each other's shards, those of the target do not
-    accept R         rank R accepts one draft less than the others
+    accept R         rank R accepts one draft less than the others; a rank check then waits for
+                     all the steps it is to compare at a time, however long these take
     crowd N          verify answers the first of N or more requests with a wrong last token
     capture -        the target captures the states of other layers than the draft was made for
     files -          each step leaves a file open
@@ -31,12 +32,13 @@ from typing import Any
 
 import torch
 from sglang.srt.distributed import get_tp_group
-from sglang.srt.spec_hardening import target_sampling
+from sglang.srt.spec_hardening import rank_check, target_sampling
 from sglang.srt.spec_hardening.fidelity import penalties
 from sglang.srt.spec_hardening.fidelity.tree import Paths
 from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_FAULT"
+PATIENCE_S = rank_check.PATIENCE_S
 
 
 class Faults:
@@ -61,6 +63,7 @@ class Faults:
             parameter.data.copy_(whole)
         self._undo.clear()
         self.kind, self.rank = kind, int(rank) if rank.isdigit() else 0
+        rank_check.PATIENCE_S = 3600.0 if kind == "accept" else PATIENCE_S
         target = worker.target_worker.model_runner.model
         draft = worker.draft_worker.draft_runner.model
         if kind == "target-shard":
