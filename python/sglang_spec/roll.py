@@ -12,52 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
 import click
 import httpx
 
-from .client import api_key, key_headers
+from .client import key_headers
 from .finite import SECONDS
 from .ready import why_not
+from .router import PATIENCE, RollError, Router
 
 EVERY = 0.5  # seconds between two questions
-PATIENCE = 10.0  # seconds for one answer
-
-
-class RollError(RuntimeError):
-    """The roll stopped; the text says at which server, why, and what became of it."""
-
-
-@dataclass(frozen=True)
-class Router:
-    """The routes of `sglang-router` for its workers."""
-
-    url: str
-
-    def workers(self) -> dict[str, tuple[str, bool]]:
-        """By URL: the worker's id, and whether the router sends to it."""
-        found = self._ask("GET", "/workers").json()["workers"]
-        return {one["url"].rstrip("/"): (one["id"], one["is_healthy"]) for one in found}
-
-    def remove(self, worker: str) -> None:
-        """Nothing new goes to the worker of this id; what it has goes on."""
-        self._ask("DELETE", f"/workers/{worker}")
-
-    def add(self, url: str) -> None:
-        key = api_key()
-        self._ask("POST", "/workers", json={"url": url, **({"api_key": key} if key else {})})
-
-    def _ask(self, method: str, path: str, **more: object) -> httpx.Response:
-        url = f"{self.url.rstrip('/')}{path}"
-        try:
-            reply = httpx.request(method, url, timeout=PATIENCE, headers=key_headers(), **more)  # type: ignore[arg-type]
-            reply.raise_for_status()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise RollError(f"{method} {url}: {type(error).__name__}: {error}") from error
-        return reply
 
 
 def roll_servers(
@@ -80,7 +46,10 @@ def roll_servers(
     urls = [url.rstrip("/") for url in only] or list(known)
     strange = [url for url in urls if url not in known]
     if strange or not urls:
-        raise RollError(f"{router.url} has no {strange or 'servers'}; it has {sorted(known)}")
+        raise RollError(
+            f"{router.url} has no {strange or 'servers'}; it has {sorted(known)}. "
+            f"One that an earlier roll left outside is handed back by {_back(strange)}"
+        )
     for url in urls:
         _roll_one(router, url, restart, timeout, tell)
     return urls
@@ -104,7 +73,30 @@ def _roll_one(
     _until(lambda: _idle(url), timeout, f"{url} has requests yet")
     tell(f"{url}: restart")
     restart(url)
-    _until(lambda: not why_not(url), timeout, f"{url} is not ready again")
+    _hand_back(router, url, timeout, tell)
+
+
+def hand_back(
+    router: Router,
+    urls: Sequence[str],
+    timeout: float = 7200.0,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[str]:
+    """Hand servers to the router that an earlier roll left outside; their URLs.
+
+    Raises:
+        RollError: one is listed already, or is not ready in time.
+    """
+    urls = [url.rstrip("/") for url in urls]
+    for url in urls:
+        if url in router.workers():
+            raise RollError(f"{url} is listed already by {router.url}")
+        _hand_back(router, url, timeout, tell)
+    return urls
+
+
+def _hand_back(router: Router, url: str, timeout: float, tell: Callable[[str], None]) -> None:
+    _until(lambda: not why_not(url), timeout, f"{url} is not ready again", _back([url]))
     router.add(url)
     tell(f"{url}: ready, handed back to the router")
     _until(
@@ -112,6 +104,10 @@ def _roll_one(
         timeout,
         f"{url} was not taken back by the router",
     )
+
+
+def _back(urls: Sequence[str]) -> str:
+    return f"--back {' --back '.join(urls) or 'URL'}"
 
 
 def _idle(url: str) -> bool:
@@ -128,11 +124,12 @@ def _idle(url: str) -> bool:
     return not any(one["num_running_reqs"] or one["num_waiting_reqs"] for one in loads)
 
 
-def _until(done: Callable[[], bool], timeout: float, otherwise: str) -> None:
+def _until(done: Callable[[], bool], timeout: float, otherwise: str, remedy: str = "") -> None:
     deadline = time.monotonic() + timeout
     while not done():
         if time.monotonic() > deadline:
-            raise RollError(f"{otherwise} after {timeout:.0f} s; it is outside of the router")
+            more = f"; once it is well: {remedy}" if remedy else ""
+            raise RollError(f"{otherwise} after {timeout:.0f} s; it is outside of the router{more}")
         time.sleep(EVERY)
 
 
@@ -157,8 +154,9 @@ def by_command(template: str) -> Callable[[str], None]:
 
 @click.command()
 @click.argument("router")
-@click.option("--restart", required=True, help="Command; {host}, {port}, {url} are replaced.")
+@click.option("--restart", help="Command; {host}, {port}, {url} are replaced.")
 @click.option("--only", multiple=True, help="URL of a server, as the router lists it.")
+@click.option("--back", multiple=True, help="URL of a server outside: hand it back, no restart.")
 @click.option(
     "--timeout",
     default=7200.0,
@@ -167,26 +165,39 @@ def by_command(template: str) -> Callable[[str], None]:
     help="Seconds for each step of a server.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the servers as JSON.")
-def roll(router: str, restart: str, only: tuple[str, ...], timeout: float, as_json: bool) -> None:
+def roll(
+    router: str,
+    restart: str | None,
+    only: tuple[str, ...],
+    back: tuple[str, ...],
+    timeout: float,
+    as_json: bool,
+) -> None:
     """Restart the servers behind ROUTER, the URL of an sglang-router, one after the other.
 
     Each is taken out of the router, finishes what it has, is restarted, and comes back when it is
     ready. The key of servers and router is read from SGLANG_API_KEY. Exit code 0: all are back,
-    1: it stopped, with the reason; the server it stopped at gets no requests, the others do.
+    1: it stopped, with the reason; the server it stopped at gets no requests, the others do. Once
+    it is well, `--back URL` hands it back.
 
     \b
     Example: sglang-spec roll http://127.0.0.1:30100 \\
                --restart 'ssh {host} sudo systemctl restart sglang-spec@kimi-k2.5-h200'
     """
-    _check(restart)
+    if (restart is None) != bool(back) or (back and only):
+        raise click.UsageError("give --restart COMMAND, or --back URL alone")
+    tell = partial(click.echo, err=True)
     try:
-        done = roll_servers(
-            Router(router), by_command(restart), only, timeout, partial(click.echo, err=True)
-        )
+        if restart is None:
+            done = hand_back(Router(router), back, timeout, tell)
+        else:
+            _check(restart)
+            done = roll_servers(Router(router), by_command(restart), only, timeout, tell)
     except RollError as error:
         click.echo(f"roll: {error}", err=True)
         sys.exit(1)
-    click.echo(json.dumps({"restarted": done}) if as_json else "\n".join(done))
+    word = "back" if back else "restarted"
+    click.echo(json.dumps({word: done}) if as_json else "\n".join(done))
 
 
 def _check(template: str) -> None:

@@ -35,7 +35,8 @@ from sglang_spec import host, process
 from sglang_spec.models import tiny_pair
 from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.models.tiny.plan import BOS, SPECIALS, VOCABULARY
-from sglang_spec.roll import Router, roll_servers
+from sglang_spec.roll import roll_servers
+from sglang_spec.router import Router
 from sglang_spec.server import Launch, Server, Speculation
 
 from .guide import commands

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from sglang_spec import process, roll
-from sglang_spec.roll import RollError, Router, roll_servers
+from sglang_spec.roll import roll_servers
+from sglang_spec.router import RollError, Router
 
 Answer = Callable[[str, str, dict[str, Any]], tuple[int, Any]]
+KEY = "of-the-test"
 
 
 @contextmanager
@@ -26,6 +28,7 @@ def answering(answer: Answer) -> Iterator[str]:
         def handle_any(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(size)) if size else {}
+            body |= {"key": key} if (key := self.headers.get("Authorization")) else {}
             status, content = answer(self.command, self.path, body)
             self.send_response(status)
             self.end_headers()
@@ -55,6 +58,8 @@ class World:
         self.urls = {name: stack.enter_context(answering(self.server(name))) for name in self.busy}
         self.names = {url: name for name, url in self.urls.items()}
         self.listed = {name: True for name in self.busy}  # and whether it is healthy
+        self.closed = False  # the router asks for the key
+        self.handed: list[str | None] = []  # the key that came with each server
         self.router = Router(stack.enter_context(answering(self.route)))
 
     def server(self, name: str) -> Answer:
@@ -70,11 +75,14 @@ class World:
         return answer
 
     def route(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if self.closed and body.get("key") != f"Bearer {KEY}":
+            return 401, {}
         if method == "DELETE":
             self.events.append(f"{path.rpartition('-')[2]} removed")
             del self.listed[path.rpartition("-")[2]]
         if method == "POST":
             self.events.append(f"{self.names[body['url']]} added")
+            self.handed.append(body.get("api_key"))
             self.listed[self.names[body["url"]]] = True
         rows = [
             {"id": f"id-{name}", "url": self.urls[name], "is_healthy": healthy}
@@ -163,3 +171,46 @@ def test_a_router_that_is_not_there_and_a_server_it_does_not_have(world: World) 
     words = [world.router.url, "--restart", "true", "--only", nowhere]
     found = CliRunner().invoke(roll.roll, words)
     assert found.exit_code == 1 and nowhere in found.output and world.events == []
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_key_goes_only_to_a_router_that_asks_for_it(
+    world: World, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the key of a server, an open router lets everybody in: it replaces what clients send."""
+    monkeypatch.setenv("SGLANG_API_KEY", KEY)
+    world.closed = closed
+    roll_servers(world.router, world.restart)
+    assert world.handed == [KEY if closed else None] * 2
+    assert world.events == [*of_one("a"), *of_one("b")]
+
+
+def test_a_router_that_wants_a_key_and_gets_none(world: World) -> None:
+    world.closed = True
+    with pytest.raises(RollError, match=r"401.*SGLANG_API_KEY"):
+        roll_servers(world.router, world.restart)
+    assert world.events == []
+
+
+def test_a_server_that_a_roll_left_outside_comes_back(world: World) -> None:
+    del world.listed["a"]
+    url = world.urls["a"]
+    stopped = CliRunner().invoke(roll.roll, [world.router.url, "--restart", "true", "--only", url])
+    assert stopped.exit_code == 1 and f"--back {url}" in stopped.output
+    words = [world.router.url, "--back", url, "--timeout", "20", "--json"]
+    found = CliRunner().invoke(roll.roll, words)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout) == {"back": [url]}
+    assert world.events == ["a asked for ready", "a added"]
+    again = CliRunner().invoke(roll.roll, words)
+    assert again.exit_code == 1 and "is listed already" in again.output
+    assert world.events == ["a asked for ready", "a added"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--back", "http://x", "--only", "http://y"], ["--back", "http://x", "--restart", "true"]],
+)
+def test_what_cannot_be_asked_for_together(world: World, words: list[str]) -> None:
+    found = CliRunner().invoke(roll.roll, [world.router.url, *words])
+    assert found.exit_code == 2 and "--restart" in found.output
