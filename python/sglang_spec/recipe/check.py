@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models import ModelError
-from . import arguments, machine, pair
+from . import arguments, launch, machine, pair
 from .problem import Problem, RecipeError
 from .sections import Recipe
 
@@ -72,6 +72,8 @@ def examine(recipe: Recipe, facts_file: Path | None = None, dry: bool = True) ->
         ]
     problems += pair.differs(recipe, report)
     problems += _secrets(recipe, dry, notes)
+    if not dry:
+        problems += launch.impossible(recipe)
     return Outcome(
         recipe=recipe,
         command=arguments.command(recipe),

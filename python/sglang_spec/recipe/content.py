@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .problem import Problem, RecipeError
+from .secret import HIDDEN, is_secret_name, shown
 
 
 def content_of(path: Path, changes: Iterable[str], kind: str = "recipe") -> dict[str, Any]:
@@ -34,7 +35,8 @@ def _change(content: dict[str, Any], change: str) -> None:
     path, separator, text = change.partition("=")
     section, dot, name = path.strip().partition(".")
     if not (separator and dot and section and name) or "." in name:
-        problem = Problem("bad-change", "--set", path, text, "write SECTION.KEY=VALUE")
+        told = HIDDEN if is_secret_name(path) else shown(text)
+        problem = Problem("bad-change", "--set", path, told, "write SECTION.KEY=VALUE")
         raise RecipeError([problem])
     try:
         value = tomllib.loads(f"value = {text}")["value"]

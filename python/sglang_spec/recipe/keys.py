@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .problem import Problem
+from .secret import HIDDEN, given, holds_password, is_secret_name, shown
 
+FEW = 12  # choices that fit into a line
 T = TypeVar("T")
 _WORDS = {
     str: "a text",
@@ -69,10 +72,15 @@ def read_table(
         if name not in known:
             found.append(unknown(file, f"{where}.{name}", value, name, known))
             continue
+        if hints[name] == dict[str, str] and isinstance(value, dict):
+            found += _not_texts(value, f"{where}.{name}", file)
+        elif holds_password(value):
+            found.append(given(file, f"{where}.{name}"))
+            continue
         problem = _fault(value, hints[name], key_of(known[name]))
         if problem is not None:
             code, remedy = problem
-            found.append(Problem(code, file, f"{where}.{name}", value, remedy))
+            found.append(Problem(code, file, f"{where}.{name}", shown(value), remedy))
             continue
         values[name] = tuple(value) if isinstance(value, list) else value
     meant = {one.remedy for one in found[before:]}
@@ -87,16 +95,37 @@ def read_table(
     return cls(**values) if len(found) == before else None
 
 
+def _not_texts(table: Mapping[str, Any], where: str, file: str) -> Iterator[Problem]:
+    """Every value of a table of texts that is none, by its own key."""
+    for name, value in table.items():
+        if holds_password(value):
+            yield given(file, f"{where}.{name}")
+        elif not isinstance(value, str):
+            told = HIDDEN if is_secret_name(name) else shown(value)
+            yield Problem("wrong-type", file, f"{where}.{name}", told, "write a text, in quotes")
+
+
 def unknown(file: str, path: str, value: Any, name: str, known: Iterable[str]) -> Problem:
     """A key or section that is not there, with the one that was probably meant."""
-    return Problem("unknown-key", file, path, value, near_miss(name, known))
+    if is_secret_name(name):
+        return given(file, path)
+    return Problem("unknown-key", file, path, shown(value), near_miss(name, known))
 
 
-def near_miss(name: str, known: Iterable[str]) -> str:
-    """`did you mean …?`, or everything that would be right if nothing is near."""
+def near_miss(name: str, known: Iterable[str], few: bool = False) -> str:
+    """`did you mean …?`, or everything that would be right if nothing is near (unless `few`)."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1, 0.6)
+    near = difflib.get_close_matches(name, names, 3 if few else 1, 0.6)
+    if few:
+        return f"near are {', '.join(near)}" if near else "nothing is near it"
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+
+
+def one_of(value: str, choices: Sequence[str]) -> str:
+    """As `near_miss`, and where there are few choices, all of them: the nearest may be another."""
+    said = near_miss(value, choices)
+    short = len(choices) <= FEW and said.endswith("?")
+    return f"{said} known are {', '.join(choices)}" if short else said
 
 
 def _fault(value: Any, hint: Any, bounds: Key) -> tuple[str, str] | None:
@@ -105,10 +134,12 @@ def _fault(value: Any, hint: Any, bounds: Key) -> tuple[str, str] | None:
     if not any(_is(value, one) for one in allowed):
         return "wrong-type", f"write {' or '.join(_names(hint))}"
     if isinstance(value, str) and bounds.one_of and value not in bounds.one_of:
-        return "not-a-choice", near_miss(value, bounds.one_of)
+        return "not-a-choice", one_of(value, bounds.one_of)
     if isinstance(value, str) and not value.strip():
         return "empty", "write something, or leave the key out"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return "out-of-range", "write a finite number"
         if bounds.least is not None and value < bounds.least:
             return "out-of-range", f"write {bounds.least} or more"
         if bounds.most is not None and value > bounds.most:
@@ -129,7 +160,7 @@ def _is(value: Any, hint: Any) -> bool:
         inner = get_args(hint)[0]
         return isinstance(value, list) and all(_is(one, inner) for one in value)
     if origin is dict:
-        return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+        return isinstance(value, dict)  # what it holds is looked at one by one
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,22 @@ def tool_call_parsers() -> tuple[str, ...]:
     return _names("function_call/parser_names.py", "TOOL_CALL_PARSER_NAMES")
 
 
+@lru_cache(maxsize=1)
+def architectures() -> tuple[str, ...]:
+    """Names of classes in the engine's folder of models, among them all that it serves."""
+    classes = re.compile(r"^class (\w+)", re.MULTILINE)
+    files = (srt() / "models").rglob("*.py")
+    found = {name for file in files for name in classes.findall(file.read_text(encoding="utf-8"))}
+    if "LlamaForCausalLM" not in found:
+        raise ImportError(f"{srt() / 'models'} has no models any more")
+    return tuple(sorted(found))
+
+
+def srt() -> Path:
+    """The folder of the engine."""
+    return Path(import_module("sglang_spec.hardening").__path__[0]).parent
+
+
 @lru_cache(maxsize=8)
 def _names(file: str, attribute: str) -> tuple[str, ...]:
     """A list in a module of `sglang/srt` that imports nothing.
@@ -25,12 +42,12 @@ def _names(file: str, attribute: str) -> tuple[str, ...]:
     Raises:
         ImportError: the module is not there, or has no such list: upstream moved it.
     """
-    srt = Path(import_module("sglang_spec.hardening").__path__[0]).parent
-    spec = importlib.util.spec_from_file_location(f"_sglang_{attribute.lower()}", srt / file)
-    if spec is None or spec.loader is None or not (srt / file).is_file():
-        raise ImportError(f"{srt / file} is not there; run `make vendor`")
+    path = srt() / file
+    spec = importlib.util.spec_from_file_location(f"_sglang_{attribute.lower()}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"{path} is not there; run `make vendor`")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, attribute):
-        raise ImportError(f"{srt / file} has no {attribute} any more")
+        raise ImportError(f"{path} has no {attribute} any more")
     return tuple(getattr(module, attribute))

@@ -88,6 +88,8 @@ def _config_differs(recipe: Recipe) -> Iterator[Problem]:
     for key, wanted, found in (
         ("architecture", recipe.model.architecture, architecture),
         ("hidden_size", recipe.model.hidden_size, text.get("hidden_size")),
+        ("layers", recipe.model.layers, text.get("num_hidden_layers")),
+        ("attention_heads", recipe.model.attention_heads, text.get("num_attention_heads")),
     ):
         if wanted is not None and found is not None and wanted != found:
             remedy = f"{target / 'config.json'} says {found!r}; write that, or leave the key out"

@@ -10,6 +10,7 @@ from .content import content_of
 from .keys import read_table, unknown
 from .problem import Problem, RecipeError
 from .rules import broken
+from .secret import shown
 from .sections import SECTIONS, Recipe
 
 
@@ -35,7 +36,8 @@ def from_content(content: dict[str, Any], file: str) -> Recipe:
         if name not in SECTIONS:
             found.append(unknown(file, name, value, name, ["about", *SECTIONS]))
         elif not isinstance(value, dict):
-            found.append(Problem("wrong-type", file, name, value, f"write a section, [{name}]"))
+            told = shown(value)
+            found.append(Problem("wrong-type", file, name, told, f"write a section, [{name}]"))
         else:
             sections[name] = read_table(SECTIONS[name], value, name, file, found)
     if "model" not in content:

@@ -14,8 +14,9 @@ OFF = "off"
 class Model:
     """The target.
 
-    architecture, hidden_size: what its config.json says, for a check where the weights are not at
-    hand; where they are, both are held against it. device: "cpu" for a host without GPUs.
+    architecture, hidden_size, layers, attention_heads: what its config.json says, for a check where
+    the weights are not at hand; where they are, all are held against it. device: "cpu" for a host
+    without GPUs.
     """
 
     path: str = key("--model-path", default=MISSING)
@@ -23,6 +24,8 @@ class Model:
     served_name: str | None = key("--served-model-name")
     architecture: str | None = key()
     hidden_size: int | None = key(least=1)
+    layers: int | None = key(least=1)
+    attention_heads: int | None = key(least=1)
     device: str = key(default="cuda", one_of=("cuda", "cpu"))
     dtype: str | None = key("--dtype", one_of=("auto", "bfloat16", "float16", "float32"))
     quantization: str | None = key("--quantization")

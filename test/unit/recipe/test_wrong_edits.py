@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from kit.faults import IDS
 from kit.recipes import facts, recipe
 from sglang_spec.models import Pair
 from sglang_spec.recipe.command import serve
+from sglang_spec.recipe.read import load
 
 BASE = "kimi-k2.5-rtx-pro-6000"
 SECRETS = 'secrets = "/etc/sglang-spec/secrets.yaml"'
@@ -212,6 +214,168 @@ EDITS = {
     "fusion on SM120": Edit(
         "rank_check = 64", 'rank_check = 64\nfusion = "auto"', "comm", "comm", "see doctor comm"
     ),
+    "no number": Edit(
+        "context_length = 131072",
+        "mem_fraction_static = nan",
+        "out-of-range",
+        "model.mem_fraction_static",
+        "finite",
+    ),
+    "no end": Edit(
+        "ratio = 2.0", "ratio = inf", "out-of-range", "hierarchical_cache.ratio", "finite"
+    ),
+    "attention backend": Edit(
+        'attention_backend = "flashinfer"',
+        'attention_backend = "flash_infer"',
+        "not-a-choice",
+        "model.attention_backend",
+        "did you mean flashinfer?",
+    ),
+    "dtype of the KV cache": Edit(
+        'kv_cache_dtype = "bfloat16"',
+        'kv_cache_dtype = "fp8"',
+        "not-a-choice",
+        "model.kv_cache_dtype",
+        "fp8_e4m3",
+    ),
+    "storage of the host cache": Edit(
+        "ratio = 2.0",
+        'ratio = 2.0\nstorage_backend = "moonkake"',
+        "not-a-choice",
+        "hierarchical_cache.storage_backend",
+        "did you mean mooncake?",
+    ),
+    "a class that is no model": Edit(
+        "KimiK25ForConditionalGeneration",
+        "KimiK25ForConditionalGenerating",
+        "architecture",
+        "model.architecture",
+        "KimiK25ForConditionalGeneration",
+    ),
+    "a host without GPUs that has eight": Edit(
+        "layers = 61", 'layers = 61\ndevice = "cpu"', "no-gpus", "model.device", "leave out one"
+    ),
+    "heads that do not divide": Edit(
+        "tp_size = 8", "tp_size = 6", "heads", "nodes.tp_size", "[1, 2, 4, 8, 16, 32, 64]"
+    ),
+    "a layer beyond the last": Edit(
+        "outputs_of_layers = [2, 30, 58]",
+        "outputs_of_layers = [2, 30, 61]",
+        "layer-beyond",
+        "capture.outputs_of_layers",
+        "60 is the last",
+    ),
+    "a floor that nothing reaches": Edit(
+        "num_steps = 3",
+        "num_steps = 3\nmin_accept_length = 4.5",
+        "accept-length",
+        "draft.min_accept_length",
+        "4 at most",
+    ),
+    "more tokens than the tree has": Edit(
+        "num_draft_tokens = 4",
+        "num_draft_tokens = 38\ntopk = 4",
+        "draft-tokens",
+        "draft.num_draft_tokens",
+        "37 tokens at most",
+    ),
+    "the target as its own draft": Edit(
+        'path = "/srv/models/kimi-k2.5-eagle3"',
+        'path = "/srv/models/Kimi-K2.5"',
+        "not-a-pair",
+        "draft.path",
+        "it is the target",
+    ),
+    "a name that only begins like loopback": Edit(
+        f'host = "0.0.0.0"\nport = 30000\n{SECRETS}',
+        'host = "127.example.org"',
+        "api-key",
+        "listen.host",
+        "listen.secrets",
+    ),
+    "a URL for a host": Edit(
+        'host = "0.0.0.0"', 'host = "http://0.0.0.0"', "host", "listen.host", "an address or a name"
+    ),
+    "no address": Edit(
+        'host = "0.0.0.0"', 'host = "0.0.0.0.0"', "host", "listen.host", "an address or a name"
+    ),
+    "a meeting place without such a port": Edit(
+        "tp_size = 8",
+        'tp_size = 8\ncount = 2\nleader = "10.0.0.1:99999"',
+        "nodes",
+        "nodes.leader",
+        "65535",
+    ),
+    "a misspelt flag": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--sleep-on-idel"]\n[nodes]',
+        "unknown-flag",
+        "extra.flags",
+        "did you mean --sleep-on-idle?",
+    ),
+    "another spelling of a flag that is a key": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--tensor-parallel-size", "4"]\n[nodes]',
+        "flag-has-a-key",
+        "extra.flags",
+        "nodes.tp_size",
+    ),
+    "the beginning of a flag that is a key": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--max-running", "4"]\n[nodes]',
+        "flag-has-a-key",
+        "extra.flags",
+        "limits.max_running_requests",
+    ),
+    "the device as a flag": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--device", "cpu"]\n[nodes]',
+        "flag-has-a-key",
+        "extra.flags",
+        "model.device",
+    ),
+    "a flag's value": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--watchdog-timeout", "soon"]\n[nodes]',
+        "wrong-type",
+        "extra.flags",
+        "--watchdog-timeout takes one number",
+    ),
+    "a flag's choice": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--grammar-backend=xgramar"]\n[nodes]',
+        "not-a-choice",
+        "extra.flags",
+        "did you mean xgrammar?",
+    ),
+    "a flag without its value": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--watchdog-timeout", "--sleep-on-idle"]\n[nodes]',
+        "no-value",
+        "extra.flags",
+        "after the flag",
+    ),
+    "a flag without its dashes": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["sleep-on-idle"]\n[nodes]',
+        "no-flag",
+        "extra.flags",
+        "begin with --",
+    ),
+    "a value for a switch": Edit(
+        "[nodes]",
+        '[extra]\nflags = ["--sleep-on-idle", "true"]\n[nodes]',
+        "no-flag",
+        "extra.flags",
+        "takes no value",
+    ),
+    "a number in the environment": Edit(
+        "[nodes]",
+        "[extra.environment]\nOMP_NUM_THREADS = 2\n[nodes]",
+        "wrong-type",
+        "extra.environment.OMP_NUM_THREADS",
+        "in quotes",
+    ),
     "a plan that is not there": Edit(
         'plan = "auto"', 'plan = "plan.json"', "unusable", "comm.plan", "plan.json"
     ),
@@ -246,6 +410,67 @@ def test_refused_by_name(name: str, tmp_path: Path) -> None:
     assert f"refused: [{edit.code}] {path}: {edit.key} = " in said.stderr
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("port = 30000", 'port = 30000\napi_key = "s3cret"', "listen.api_key"),
+        ("[nodes]", '[secrets]\napi_key = "s3cret"\n[nodes]', "secrets"),
+        ("[nodes]", '[extra]\nflags = ["--api-key=s3cret"]\n[nodes]', "extra.flags"),
+        *(
+            (
+                "[nodes]",
+                f'[extra.environment]\n{name} = "s3cret"\n[nodes]',
+                f"extra.environment.{name}",
+            )
+            for name in ("OPENAI_KEY", "DB_PASSWD", "AWS_SECRET_ACCESS_KEY", "S3_CREDENTIALS")
+        ),
+        (
+            "[nodes]",
+            '[extra.environment]\nhttps_proxy = "http://me:s3cret@proxy:1"\n[nodes]',
+            "extra.environment.https_proxy",
+        ),
+        ('path = "/srv/models/Kimi-K2.5"', 'path = "s3://me:s3cret@host/Kimi"', "model.path"),
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(old: str, new: str, key: str, tmp_path: Path) -> None:
+    path = tmp_path / "edited.toml"
+    path.write_text(recipe(BASE).read_text().replace(old, new))
+    (problem,) = told(path)
+    assert (problem["code"], problem["key"]) == ("secret", key)
+    for more in ([], ["--json"]):
+        arguments = [str(path), "--dry-run", "--facts", str(facts(BASE)), *more]
+        assert "s3cret" not in CliRunner().invoke(serve, arguments).output
+
+
+@pytest.mark.parametrize("change", ["api_key=s3cret", "listen.api-key=s3cret", "x.y={a='s3cret'}"])
+def test_nor_is_one_of_the_command_line(change: str) -> None:
+    arguments = [str(recipe(BASE)), "--dry-run", "--facts", str(facts(BASE)), "--set", change]
+    said = CliRunner().invoke(serve, arguments)
+    assert said.exit_code == 1 and "s3cret" not in said.output
+
+
+def test_what_only_sounds_like_a_secret() -> None:
+    found = load(
+        recipe(BASE),
+        [
+            'extra.environment={TOKENIZERS_PARALLELISM = "false", MAX_TOKENS = "3"}',
+            "extra.flags=['--tokenizer-path=x', '--gc-threshold', '-1']",
+            "parsers.reasoning=auto",
+        ],
+    )
+    assert found.extra.environment["MAX_TOKENS"] == "3"
+
+
+@pytest.mark.parametrize("text", ["port = = 30000", "port = 30000\nport = 30001", 'port = "3'])
+def test_a_line_that_is_no_toml_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "edited.toml"
+    lines = recipe(BASE).read_text().replace("port = 30000", text).splitlines()
+    path.write_text("\n".join(lines))
+    number = max(at for at, line in enumerate(lines, 1) if line.startswith("port"))
+    (problem,) = told(path)
+    assert problem["code"] == "no-toml" and f"at line {number}, " in problem["remedy"]
+
+
 def test_all_of_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "edited.toml"
     text = recipe(BASE).read_text()
@@ -269,6 +494,16 @@ def test_changes_are_typed() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     (problem,) = told(tmp_path / "none.toml")
     assert problem["code"] == "unreadable"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that is not refused would become the server, in place of these tests."""
+
+    def started(*_: object) -> None:
+        raise AssertionError("it would have been started")
+
+    monkeypatch.setattr("os.execve", started)
 
 
 def pair_recipe(folder: Path, pair: Pair, draft: Path | None = None, more: str = "") -> Path:
@@ -323,6 +558,42 @@ def test_the_file_of_secrets(tiny: Pair, tmp_path: Path) -> None:
     fine = CliRunner().invoke(serve, [str(path), *change, "--dry-run"])
     assert fine.exit_code == 0 and f"--config {secrets}" in fine.stdout
     assert "api-key" not in fine.output
+
+
+def test_a_port_in_use(tiny: Pair, tmp_path: Path) -> None:
+    """Found before anything is loaded, not after; a dry run does not look."""
+    path = pair_recipe(tmp_path, tiny)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        started = CliRunner().invoke(serve, [str(path), "--set", f"listen.port={port}"])
+        assert started.exit_code == 1
+        assert f"refused: [port-in-use] {path}: listen.port = {port}: " in started.stderr
+        assert told_nothing([str(path), "--set", f"listen.port={port}", "--dry-run"])
+
+
+@pytest.mark.parametrize("host", ["198.51.100.7", "no-such-host.invalid"])
+def test_an_address_of_another_host(host: str, tiny: Pair, tmp_path: Path) -> None:
+    path, secrets = pair_recipe(tmp_path, tiny), tmp_path / "secrets.yaml"
+    secrets.write_text("api-key: k\n")
+    secrets.chmod(0o600)
+    change = ["--set", f"listen.host={host}", "--set", f"listen.secrets={secrets}"]
+    started = CliRunner().invoke(serve, [str(path), *change])
+    assert started.exit_code == 1 and f"refused: [host] {path}: listen.host = " in started.stderr
+
+
+def test_folders_that_are_not_there(tiny: Pair, tmp_path: Path) -> None:
+    path = pair_recipe(tmp_path, Pair(tiny.target, tmp_path / "none"))
+    started = CliRunner().invoke(serve, [str(path)])
+    assert started.exit_code == 1
+    assert f"refused: [not-there] {path}: draft.path = '{tmp_path / 'none'}': " in started.stderr
+    assert told_nothing([str(path), "--dry-run"])
+
+
+def told_nothing(arguments: list[str]) -> bool:
+    result = CliRunner().invoke(serve, arguments)
+    return result.exit_code == 0 and "refused" not in result.stderr
 
 
 def test_facts_that_cannot_be_read(tmp_path: Path) -> None:
