@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,9 +24,12 @@ from click.testing import CliRunner
 from kit import guide
 from kit.recipes import FACTS, MACHINES, ROOT
 from sglang_spec.cli import main
+from vendoring import cli as vendoring_cli
 
-GUIDES = ("install", "kimi-k2.5", "operations")
-SLOW = ("smoke", "comm-bench")  # minutes, or a whole report for a server that is not there
+GUIDES = ("install", "kimi-k2.5", "operations", "tuning", "patching", "upstreaming")
+# Minutes, a whole report for a server that is not there, or a log of traffic that nobody has.
+SLOW = ("smoke", "comm-bench", "advise")
+MEASURED = ("bench", "sweep", "canary")
 OWN_FILES = ("deploy/", "recipes/", "test/", "patches/", "python/")
 
 
@@ -48,10 +52,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def own(words: list[str]) -> None:
     """One of our commands, run in this process."""
+    if words[0] in MEASURED:
+        measured(words)
+        return
     if words[0] in SLOW:
         command = main.get_command(click.Context(main), words[0])
         assert command is not None
-        command.make_context(words[0], words[1:])
+        try:
+            command.make_context(words[0], words[1:])
+        except click.BadParameter as error:  # all options are known, and a file is not here
+            assert "does not exist" in error.message, error.message
         return
     words = list(words)
     recipes = [Path(word).stem for word in words if word.endswith(".toml")]
@@ -60,16 +70,55 @@ def own(words: list[str]) -> None:
         words += ["--facts", str(facts)] if "--facts" not in words else []
         words += ["--dry-run"] if words[0] == "serve" and "--dry-run" not in words else []
         expected = {0}
-    elif "/srv/models/Kimi-K2.5" in words or words[0] in ("ready", "roll"):
+    elif words[0] == "contract" or words[0] in ("ready", "roll"):
         expected = {1}  # neither the model nor a server is here, and that is what it says
-    elif words[1:2] == ["capture"]:
+    elif words[1:2] == ["capture"] or (words[1:2] == ["kv"] and words[-1].startswith("http")):
         expected = {1}
+    elif words[1:2] == ["kv"]:
+        expected = {2}  # the model is not here
     elif words == ["doctor"]:
         expected = {0, 1}  # 1 where somebody is editing the tree
     else:
         expected = {0}
     result = CliRunner().invoke(main, words)
     assert result.exit_code in expected, result.output
+    assert result.exit_code != 2 or "does not exist" in result.output
+
+
+def measured(words: list[str]) -> None:
+    """As a dry run; of models that are not here, with the embedded pair in their place."""
+    own_, dash, servers = words, [], []  # type: ignore[var-annotated]
+    if "--" in words:
+        at = words.index("--")
+        own_, dash, servers = words[:at], ["--"], words[at + 1 :]
+    own_ = [*own_, "--dry-run"] if "--dry-run" not in own_ else list(own_)
+    for flag in ("--model", "--draft", "--prompts"):
+        if flag in own_:
+            del own_[own_.index(flag) : own_.index(flag) + 2]
+    result = CliRunner().invoke(main, [*own_, *dash, *servers])
+    assert result.exit_code == 0, result.output
+
+
+def vendored(words: list[str]) -> None:
+    """Parsed as it would be; what these commands do is tested in test/unit/vendoring."""
+    if words[:1] != ["git"]:
+        vendoring_cli._parser().parse_args(words)
+
+
+def python_module(words: list[str]) -> None:
+    """`python -m vendoring …`, or a router's, or an environment."""
+    assert words[0] == "-m"
+    if words[1] == "vendoring":
+        vendored(words[2:])
+    else:
+        (venv if words[1] == "venv" else router)(words)
+
+
+def on_a_gpu_machine(words: list[str]) -> None:
+    """Its options are those of the script that the pack brings."""
+    text = (ROOT / "python/vendoring/gpu/run-gpu.sh").read_text()
+    own_ = words[: words.index("--")] if "--" in words else words
+    assert all(f"{word})" in text for word in own_ if word.startswith("--")), words
 
 
 def make(words: list[str]) -> None:
@@ -118,6 +167,10 @@ def copy(words: list[str]) -> None:
     Path(words[1]).write_bytes(Path(words[0]).read_bytes())
 
 
+ELSEWHERE = (
+    *("sudo", "journalctl", "docker", "kubectl", "curl", "export"),
+    *("git", "tar", "pre-commit", "alias", "$EDITOR", "echo", "cd"),
+)
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     "sglang-spec": own,
     ".venv/bin/sglang-spec": own,
@@ -126,10 +179,13 @@ PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     ".venv/bin/pip": pip,
     "/opt/sglang-router/bin/pip": pip,
     "/opt/sglang-router/bin/python": router,
-    "python3": venv,
+    "python3": python_module,
+    "../.venv/bin/python": python_module,
+    "vendoring": vendored,
+    "sglang-spec/run-gpu.sh": on_a_gpu_machine,
     "cp": copy,
     "mkdir": mkdir,
-    **dict.fromkeys(("sudo", "journalctl", "docker", "kubectl", "curl", "export"), elsewhere),
+    **dict.fromkeys(ELSEWHERE, elsewhere),
 }
 
 
@@ -139,9 +195,44 @@ def test_command(name: str, line: str, place: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("sglang_spec.ready.EVERY", 1e9)  # do not wait for a server that is not here
     checked = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
-    program, *words = shlex.split(line)
-    assert program in PROGRAMS, f"docs/{name}.md: no test runs {program}"
-    PROGRAMS[program](words)
+    for program, *words in parts(line):
+        assert program in PROGRAMS, f"docs/{name}.md: no test runs {program}"
+        PROGRAMS[program](words)
+
+
+def parts(line: str) -> Iterator[list[str]]:
+    """The commands of a line that are joined by `&&` or `;`, without variables set before them."""
+    for part in re.split(r"\s*(?:&&|;)\s+", line):
+        words = shlex.split(part, comments=True)
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            del words[0]
+        if words[:1] == ["python3"] and words[1:2] and words[1].startswith("test/registered/"):
+            continue  # a test of upstream's, in a checkout of upstream's
+        if words:
+            yield words
+
+
+def test_every_mention_of_the_patches_commands_can_be_typed() -> None:
+    found = [
+        one
+        for name in ("patching", "upstreaming", "install")
+        for one in guide.mentions(ROOT / f"docs/{name}.md", "vendoring")
+    ]
+    assert len(found) > 15
+    for one in found:
+        words = shlex.split(one.replace("[", "").replace("]", ""))[1:]
+        if words[0] == "new":  # its options have stand-ins for their values
+            continue
+        options = vendoring_cli._parser()
+        given = [word for word in words if word.startswith("--")]
+        if words[0] != "git" and not given:
+            options.parse_args([words[0], *(words[1:] or needs(words[0]))])
+
+
+def needs(command: str) -> list[str]:
+    """What a command cannot be parsed without, where the text only names it."""
+    return {"overlay": ["DIR"], "pack": ["F"], "bump": ["1"], "drop": ["x", "--why", "y"],
+            "amend": ["x"], "wheel": ["DIR"]}.get(command, [])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -153,6 +244,9 @@ def test_command(name: str, line: str, place: Path, monkeypatch: pytest.MonkeyPa
         "make nonsense",
         "pip install --find-link wheels",
         "docker compose -f deploy/compose/none.yaml up",
+        "vendoring bumps 0.5.22",
+        "sglang-spec/run-gpu.sh --sites SITE",
+        "sglang-spec sweep --step 1,3",
     ],
 )
 def test_a_wrong_command_would_be_found(
@@ -160,7 +254,7 @@ def test_a_wrong_command_would_be_found(
 ) -> None:
     monkeypatch.chdir(place)
     program, *words = shlex.split(line)
-    with pytest.raises((AssertionError, click.UsageError)):
+    with pytest.raises((AssertionError, click.UsageError, SystemExit)):
         PROGRAMS[program](words)
 
 
