@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from .errors import VendoringError
 from .gitrepo import BASE_REF, Commit, GitRepo
-from .header import Header, parse_message, template, with_fields
+from .header import SLUG, Header, parse_message, template, with_fields
 from .layout import Layout
-from .series import decode
+from .series import decode, no_such_patch
 from .state import repo_of
 
 
@@ -24,6 +24,13 @@ def new_patch(layout: Layout, slug: str, header: Header | None, paths: list[str]
 
     Without a header the commit gets a template with TODO in it, which `check` refuses later.
     """
+    if SLUG.fullmatch(slug) is None:
+        raise VendoringError(
+            "this cannot be the name of a patch",
+            key="Slug",
+            value=slug,
+            remedy="use lower case words joined by hyphens, such as wider-default",
+        )
     repo = _ready(layout)
     if any(_slug(commit) == slug for commit in repo.commits()):
         raise VendoringError(
@@ -49,7 +56,7 @@ def amend_patch(layout: Layout, slug: str, header: Header | None, paths: list[st
     commits = repo.commits()
     found = next((commit for commit in commits if _slug(commit) == slug), None)
     if found is None:
-        raise VendoringError("there is no patch of this name", key="Slug", value=slug)
+        raise no_such_patch([slug], filter(None, map(_slug, commits)))
     old = parse_message(found.message, found.author)
     edits = repo.changes()
     whole = old

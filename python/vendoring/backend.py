@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from .distribution import Distribution, describe, write_editable, write_wheel
-from .errors import VendoringError
+from .errors import VendoringError, of_system
 from .interpreter import pinned_wheel
 from .layout import checkout
 from .pin import read_pin
@@ -101,4 +101,6 @@ def _plainly(work: Callable[[], _Result]) -> _Result:
         return work()
     except VendoringError as fault:
         say(f"error: {fault}")
-        sys.exit(1)
+    except OSError as refused:
+        say(f"error: {of_system(refused)}")
+    sys.exit(1)

@@ -16,7 +16,7 @@ from .series import Patch, decode, read_series
 from .stack import apply_exactly, apply_loosely, patch_misfits, scratch
 from .symbols import WheelSymbols
 from .talk import say
-from .unpack import read_member
+from .unpack import read_member, read_metadata
 from .uses import uses_in
 from .wheel_cache import download, resolve_any, sha256_of
 
@@ -65,8 +65,7 @@ def forecast(layout: Layout, version: str, given: Path | None = None) -> Forecas
     _, pinned = resolve_any(pin)
     with tempfile.TemporaryDirectory(prefix="sglang-spec-") as folder:
         wheel = given or _fetch(pin, version, Path(folder))
-        if not wheel.is_file():
-            raise VendoringError("the given wheel does not exist", file=str(wheel))
+        _check_wheel(wheel, pin, version)
         return Forecast(
             version,
             wheel.name,
@@ -76,9 +75,33 @@ def forecast(layout: Layout, version: str, given: Path | None = None) -> Forecas
         )
 
 
+def _check_wheel(wheel: Path, pin: Pin, version: str) -> None:
+    """Refuses a file that is not the release asked for: the answer would be about another one."""
+    if not wheel.is_file():
+        raise VendoringError(
+            "the given wheel does not exist",
+            file=str(wheel),
+            remedy="name a file: --wheel FILE, or leave it out and let pip fetch the release",
+        )
+    text = read_metadata(wheel, "METADATA").split("\n\n")[0]
+    given = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    if (given.get("Name"), given.get("Version")) != (pin.name, version):
+        raise VendoringError(
+            "the given wheel is of another release",
+            file=str(wheel),
+            key="Version",
+            value=f"{given.get('Name')} {given.get('Version')}, asked for {pin.name} {version}",
+            remedy=f"name the wheel of {pin.name} {version}, or ask for the release it is of",
+        )
+
+
 def _fetch(pin: Pin, version: str, folder: Path) -> Path:
     say(f"fetching {pin.name} {version} from the package index (its hash is not pinned)")
-    return download(pin.name, version, folder)
+    try:
+        return download(pin.name, version, folder)
+    except VendoringError as fault:
+        fault.remedy = "fetch the wheel on another host and name it: --wheel FILE"
+        raise
 
 
 def _patch_fates(

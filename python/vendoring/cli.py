@@ -13,31 +13,61 @@ from pathlib import Path
 
 from . import commands
 from .commands import Outcome
-from .errors import VendoringError
+from .errors import VendoringError, of_system
 from .layout import Layout, checkout
 from .talk import say
 
 Command = Callable[[Layout, argparse.Namespace], Outcome]
 
 
-def main(arguments: list[str]) -> int:
-    """Runs one command and gives the exit status."""
+def main(arguments: list[str], layout: Layout | None = None) -> int:
+    """Runs one command, on this package's checkout if no other is named; gives the exit status."""
+    layout = layout or checkout()
     if arguments[:1] == ["git"]:
-        return _git(checkout(), arguments[1:])
+        return _told(lambda: _git(layout, arguments[1:]), False)
     options = _parser().parse_args(arguments)
     command: Command = options.command
+
+    def run() -> int:
+        outcome = command(layout, options)
+        _show(json.dumps(outcome.data, indent=1) if options.json else outcome.text)
+        return 0 if outcome.fine else 1
+
+    return _told(run, options.json)
+
+
+def _told(work: Callable[[], int], as_json: bool) -> int:
+    """Exit status of `work`; a fault it stops with is told in plain words."""
     try:
-        outcome = command(checkout(), options)
+        return work()
     except VendoringError as fault:
-        say(f"error: {fault}")
-        if options.json:
-            print(json.dumps({"error": fault.as_dict()}, indent=1))
-        return 1
+        found = fault
+    except OSError as refused:
+        found = of_system(refused)
     except KeyboardInterrupt:
         say("interrupted; run the command again to go on")
         return 130
-    print(json.dumps(outcome.data, indent=1) if options.json else outcome.text)
-    return 0 if outcome.fine else 1
+    say(f"error: {found}")
+    if as_json:
+        _show(json.dumps({"error": found.as_dict()}, indent=1))
+    return 1
+
+
+def _show(text: str) -> None:
+    """Writes data to stdout. A reader that has enough of it, as `head` has, is no fault."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        _drop_stdout()
+    except OSError as refused:  # the disk that stdout goes to is full
+        _drop_stdout()
+        refused.filename = "stdout"
+        raise
+
+
+def _drop_stdout() -> None:
+    """What is still buffered goes nowhere, or the interpreter would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _git(layout: Layout, arguments: list[str]) -> int:

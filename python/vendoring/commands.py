@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .layout import Layout
 
 
@@ -68,11 +68,7 @@ def _header(layout: Layout, options: argparse.Namespace) -> Any:
     author = options.author or ""
     header = Header("", author, "", ())
     if options.header:
-        text = (
-            sys.stdin.read()
-            if options.header == "-"
-            else Path(options.header).read_text(encoding="utf-8")
-        )
+        text = sys.stdin.read() if options.header == "-" else text_of(Path(options.header))
         header = parse_message(text, author)
     fields = list(header.fields)
     for key in KNOWN[1:]:  # all but Slug, which is an argument of its own
@@ -179,9 +175,12 @@ def _record_folder(options: argparse.Namespace) -> Path:
 
 
 def run_check(layout: Layout, options: argparse.Namespace) -> Outcome:
-    from .gates import check, gates_data, gates_text
+    from .gates import check, gates_data, gates_text, warnings
+    from .talk import say
 
     gates = check(layout, options.python_tag)
+    for words in warnings(layout):
+        say(f"warning: {words}")
     return Outcome(gates_data(gates), gates_text(gates), all(gate.passed for gate in gates))
 
 

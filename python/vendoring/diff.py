@@ -77,6 +77,13 @@ def parse_diff(text: str, where: str) -> tuple[FileDiff, ...]:
             position += 1
             continue
         match = _FILE.fullmatch(lines[position])
+        if match is None and lines[position].startswith("diff --git "):
+            raise VendoringError(
+                "the patch changes a file whose name it cannot carry",
+                file=where,
+                value=lines[position].removeprefix("diff --git "),
+                remedy="use file names of ASCII characters without spaces",
+            )
         if match is None or match[1] != match[2]:
             raise _unreadable(where, position, lines[position])
         one, position = _parse_file(lines, position + 1, match[1], where)
@@ -98,6 +105,7 @@ def _parse_file(lines: list[str], position: int, path: str, where: str) -> tuple
             "similarity ",
             "GIT binary",
             "Binary files",
+            *("new file mode 12", "new file mode 16"),  # a symbolic link, another repository
         )
         if line.startswith(refused):
             raise VendoringError(
@@ -105,7 +113,7 @@ def _parse_file(lines: list[str], position: int, path: str, where: str) -> tuple
                 file=where,
                 key=path,
                 value=line,
-                remedy="patches here change, add or delete text files only",
+                remedy="patches here change, add or delete ordinary text files only",
             )
         if line and not line.startswith(
             ("index ", "--- ", "+++ ", "new file mode ", "deleted file mode ")
@@ -207,9 +215,16 @@ def _misfit(path: str, hunk: Hunk, lines: list[str]) -> Misfit | None:
     for i, wanted in enumerate(old):
         there = lines[at + i] if at + i < len(lines) else "(end of file)"
         if there != wanted:
-            detail = f"line {at + i + 1}: wanted {wanted.strip()!r}, found {there.strip()!r}"
+            detail = f"line {at + i + 1}: wanted {_shown(wanted, there)}"
             return Misfit(path, hunk.number, None, detail)
     return Misfit(path, hunk.number, None, f"line {hunk.old_start}: beyond the end of the file")
+
+
+def _shown(wanted: str, there: str) -> str:
+    """Both lines without the space around them, unless that is what differs."""
+    if wanted.strip() == there.strip():
+        return f"{wanted!r}, found {there!r}"
+    return f"{wanted.strip()!r}, found {there.strip()!r}"
 
 
 def _unreadable(where: str, position: int, line: str) -> VendoringError:
@@ -217,6 +232,6 @@ def _unreadable(where: str, position: int, line: str) -> VendoringError:
         "the patch cannot be read",
         file=where,
         key=f"diff line {position + 1}",
-        value=line,
+        value=line or "(nothing is left of the hunk)",
         remedy="write patches with `python -m vendoring export`, not by hand",
     )

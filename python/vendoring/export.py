@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .gitrepo import APPLIED_REF, BASE_REF
 from .interpreter import pinned_wheel
 from .layout import Layout
@@ -50,7 +50,7 @@ def write_patches(layout: Layout, patches: tuple[Patch, ...]) -> Written:
     """Makes `patches/` hold exactly these patches, touching only files whose content changes."""
     layout.patches.mkdir(exist_ok=True)
     wanted_files = {layout.patches / f"{patch.slug}.patch": encode(patch.text) for patch in patches}
-    old_series = layout.series.read_text(encoding="utf-8") if layout.series.is_file() else ""
+    old_series = text_of(layout.series) if layout.series.is_file() else ""
     gone = [layout.patches / f"{name}.patch" for name in series_names(old_series)]
     series = series_text(old_series, [patch.slug for patch in patches])
     wanted_files[layout.series] = series.encode()

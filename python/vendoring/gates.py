@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .gitrepo import BASE_REF, GitRepo
 from .interpreter import any_wheel
 from .layout import Layout
@@ -20,6 +20,7 @@ from .patch_faults import (
     misplaced,
     missing_tests,
     stale_requirements,
+    stale_results,
     trailing_space,
 )
 from .pin import Pin, read_pin
@@ -66,6 +67,12 @@ def check(layout: Layout, tag: str | None = None) -> list[Gate]:
     return gates + _scratch_gates(layout, pin, file, patches)
 
 
+def warnings(layout: Layout) -> list[str]:
+    """What a person should see to and no gate refuses."""
+    patches, _ = _read_all(layout)
+    return list(stale_results(layout, patches))
+
+
 def _can_be_committed(patches: tuple[Patch, ...]) -> bool:
     """Do all headers have what a commit is made of? The gate on headers says what they lack."""
     try:
@@ -87,6 +94,7 @@ _NAMES = {
 
 def _scratch_gates(layout: Layout, pin: Pin, file: Path, patches: tuple[Patch, ...]) -> list[Gate]:
     found: dict[str, list[str]] = {name: [] for name in _NAMES}
+    asked = dict.fromkeys(_NAMES, True)
     with scratch(pin, file, patches) as repo:
         for patch in patches:
             found["exact"] += _exact_faults(repo, patch)
@@ -96,11 +104,15 @@ def _scratch_gates(layout: Layout, pin: Pin, file: Path, patches: tuple[Patch, .
                 continue
             if applies_again(repo, patch):
                 found["once"].append(f"{patch.slug} applies a second time")
-        if not found["exact"]:
+        asked["export"] = not found["exact"]
+        if asked["export"]:
             found["export"] += _export_faults(layout, patches, exported(repo, BASE_REF))
         found["export"] += _tree_faults(layout, pin, patches)
         found["compile"] += _compile_faults(repo.work_tree, patches)
-    return [Gate(_NAMES[name], tuple(faults)) for name, faults in found.items()]
+    return [
+        Gate(_NAMES[name], tuple(faults), asked[name] or bool(faults))
+        for name, faults in found.items()
+    ]
 
 
 def _series_faults(layout: Layout) -> Iterator[str]:
@@ -108,7 +120,7 @@ def _series_faults(layout: Layout) -> Iterator[str]:
         yield "patches/series is missing"
         return
     try:
-        names = series_names(layout.series.read_text(encoding="utf-8"))
+        names = series_names(text_of(layout.series))
     except VendoringError as fault:
         yield " ".join(str(fault).split())
         return
@@ -124,7 +136,7 @@ def _series_faults(layout: Layout) -> Iterator[str]:
 def _read_all(layout: Layout) -> tuple[tuple[Patch, ...], list[str]]:
     """Every patch that can be read, and why the others cannot."""
     try:
-        names = series_names(layout.series.read_text(encoding="utf-8"))
+        names = series_names(text_of(layout.series))
     except (FileNotFoundError, VendoringError):  # a fault of the series, told by its own gate
         return (), []
     patches: list[Patch] = []
@@ -159,10 +171,10 @@ def _export_faults(
     for patch, other in zip(patches, again, strict=True):
         if patch.text != other.text or patch.slug != other.slug:
             yield f"patches/{patch.slug}.patch"
-    series = layout.series.read_text(encoding="utf-8")
+    series = text_of(layout.series)
     if series != series_text(series, [patch.slug for patch in patches]):
         yield "patches/series"
-    table = layout.table.read_text(encoding="utf-8") if layout.table.is_file() else ""
+    table = text_of(layout.table) if layout.table.is_file() else ""
     if table != table_text(patches):
         yield "patches/README.md"
 

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import VendoringError
+from .errors import VendoringError, of_system
 from .layout import OWN_PACKAGE, STAMP_NAME
 from .series import decode, encode
 
@@ -123,10 +123,8 @@ class GitRepo:
                 cwd=self.work_tree if self.work_tree.is_dir() else None,
                 check=False,
             )
-        except FileNotFoundError:
-            raise VendoringError(
-                "git is not installed", remedy="install git and run again"
-            ) from None
+        except FileNotFoundError as fault:
+            raise of_system(fault) from None
 
     def init(self) -> None:
         """Makes an empty repository with settings that do not depend on the host."""
@@ -195,6 +193,21 @@ class GitRepo:
             "CHERRY_PICK_HEAD": "cherry-pick",
         }
         return next((name for mark, name in waiting.items() if (self.git_dir / mark).exists()), "")
+
+
+def listed(checkout: Path, *what: str) -> list[Path]:
+    """Files that `git ls-files` names in the project's own checkout; `what` are its arguments."""
+    command = ["git", "-C", str(checkout), "ls-files", "-z", *what]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != 0:
+        words = [line for line in decode(done.stderr).splitlines() if line.strip()]
+        raise VendoringError(
+            "git cannot list the files of this checkout",
+            file=str(checkout),
+            value=words[0] if words else f"git ended with {done.returncode}",
+            remedy="see what `git status` says there",
+        )
+    return [checkout / name for name in filter(None, decode(done.stdout).split("\0"))]
 
 
 # A person's editor and identity hold for `python -m vendoring git`; a foreign GIT_DIR or index does

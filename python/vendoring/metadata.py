@@ -12,7 +12,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .layout import Layout
 from .pin import Pin, TargetDevice
 
@@ -50,7 +50,7 @@ def normalised(name: str) -> str:
 def own_requirements(layout: Layout) -> list[str]:
     """What our own commands need, from `python/pyproject.toml`."""
     path = layout.python / "pyproject.toml"
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    data = tomllib.loads(text_of(path))
     found = data.get("tool", {}).get("sglang-spec", {}).get("dependencies", [])
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
         raise VendoringError(

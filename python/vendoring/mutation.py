@@ -17,7 +17,7 @@ from .errors import VendoringError
 from .layout import OWN_PACKAGE, STAMP_NAME, Layout
 from .mutation_record import Mutant
 from .pin import Pin, PinnedWheel, read_pin
-from .series import Patch, dependents, read_series, touched_paths
+from .series import Patch, dependents, no_such_patch, read_series, touched_paths
 from .stack import apply_exactly, apply_loosely, scratch
 from .stamp import stamp_of, wanted, write_stamp
 from .talk import say
@@ -96,7 +96,7 @@ def mutate(
     patches = read_series(layout)
     unknown = sorted(set(slugs) - {patch.slug for patch in patches})
     if unknown:
-        raise VendoringError("there is no patch of this name", value=", ".join(unknown))
+        raise no_such_patch(unknown, [patch.slug for patch in patches])
     wheel = pin.wheel(_tag_of(python))
     file = resolve(pin, wheel)
     with tempfile.TemporaryDirectory(prefix="sglang-spec-") as folder:

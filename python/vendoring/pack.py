@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import VendoringError
+from .gitrepo import listed
 from .layout import Layout
 from .overlay import write_overlay
 from .pin import read_pin
@@ -111,10 +111,7 @@ def _listed(root: Path) -> list[Path]:
     if not (root / ".git").exists():
         found = (path for folder in _FOLDERS for path in (root / folder).rglob("*"))
         return [path for path in found if "__pycache__" not in path.parts]
-    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others"]
-    command += ["--exclude-standard", "--", *_FOLDERS]
-    listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
-    return [root / name for name in filter(None, listed.split("\0"))]
+    return listed(root, "--cached", "--others", "--exclude-standard", "--", *_FOLDERS)
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

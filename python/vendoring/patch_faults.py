@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 from . import mail_record, mutation_record
 from .errors import VendoringError
+from .gitrepo import listed
 from .header_faults import header_faults
 from .layout import OWN_PACKAGE, STAMP_NAME, Layout
+from .mail import unsent_because
 from .metadata import kernel_by_version, requirements, upstream_requirements
 from .pin import Pin
 from .series import Patch
@@ -64,6 +65,23 @@ def bad_results(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
             yield f"patches/mails.md: {trial.slug} is {trial.verdict}"
 
 
+def stale_results(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
+    """Kept results that are missing or of another state of the patch. No fault of the patches, as
+    making them takes long, so `check` only warns. A mail's age is told by `mails --due`, which
+    makes the mails anew.
+    """
+    due = mutation_record.due(patches, layout.patches)
+    if due:
+        yield (
+            f"patches/mutation.md has no row of today's patch for {', '.join(due)}: `make mutation`"
+        )
+    known = {trial.slug for trial in mail_record.read_record(layout.patches)}
+    sent = [patch.slug for patch in patches if not unsent_because(patch.header)]
+    missing = [slug for slug in sent if slug not in known]
+    if missing:
+        yield f"patches/mails.md has no row for {', '.join(missing)}: `make mails`"
+
+
 def trailing_space(patches: tuple[Patch, ...]) -> Iterator[str]:
     for patch in patches:
         for change in patch.files:
@@ -80,11 +98,9 @@ def misplaced(layout: Layout, patches: tuple[Patch, ...]) -> Iterator[str]:
                 yield f"{patch.slug} changes {path}, which is not upstream's"
     if not (layout.root / ".git").exists():
         return
-    command = ["git", "-C", str(layout.root), "ls-files", "python/sglang", "python/.vendor"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
-    for path in filter(None, listed):
-        if not path.startswith(f"python/sglang/{OWN_PACKAGE}/"):
-            yield f"{path} is committed to the project"
+    for file in listed(layout.root, "python/sglang", "python/.vendor"):
+        if layout.own not in file.parents:
+            yield f"{layout.shown(file)} is committed to the project"
 
 
 def stale_requirements(pin: Pin, file: Path) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -85,7 +85,7 @@ class Pin:
 def read_pin(path: Path) -> Pin:
     """Reads and validates `patches/upstream.toml`. Unknown or missing keys are errors."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(text_of(path))
     except FileNotFoundError:
         raise VendoringError("the pin file is missing", file=str(path)) from None
     except tomllib.TOMLDecodeError as fault:

@@ -13,7 +13,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .layout import OWN_PACKAGE, Layout
 from .uses import OWN_MODULE, import_statements
 
@@ -134,7 +134,7 @@ def read_places(layout: Layout) -> Places:
     """`patches/places.toml`; without that file our modules stay where they are."""
     path = layout.patches / "places.toml"
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(text_of(path))
     except FileNotFoundError:
         return Places()
     except tomllib.TOMLDecodeError as fault:

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 
 _WORDS = 160  # characters of a failure that a table shows
 _PATH = re.compile(r"(?<![\w.:/…])/([^\s/'\"`()\[\]{},:;]+)(?:/[^\s/'\"`()\[\]{},:;]*)*")
@@ -42,7 +42,7 @@ def shortened(text: str) -> str:
 def read_rows(path: Path, key: str, kind: type[_Row]) -> list[_Row]:
     """The rows that `path` keeps under `key`, none where there is no file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text_of(path))
         return [_row(entry, kind) for entry in data[key]]
     except FileNotFoundError:
         return []

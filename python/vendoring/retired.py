@@ -6,14 +6,14 @@ import datetime
 import json
 import tomllib
 
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .export import Written, write_patches
 from .gitrepo import BASE_REF
 from .interpreter import any_wheel
 from .layout import Layout
 from .lock import locked
 from .pin import Pin, read_pin
-from .series import read_series
+from .series import no_such_patch, read_series
 from .stack import apply_loosely, exported, scratch
 from .stamp import wanted
 from .state import Condition, inspect
@@ -36,9 +36,7 @@ def drop(layout: Layout, slug: str, why: str, upstream: str) -> Written:
         if state.condition is Condition.EDITED:
             raise refusal(state)
         if slug not in {patch.slug for patch in patches}:
-            raise VendoringError(
-                "there is no patch of this name", file="patches/series", value=slug
-            )
+            raise no_such_patch([slug], [patch.slug for patch in patches])
         needing = [patch.slug for patch in patches if slug in patch.header.depends]
         if needing:
             raise VendoringError(
@@ -57,12 +55,20 @@ def read_retired(layout: Layout) -> list[dict[str, str]]:
     """Entries of the ledger, oldest first."""
     if not layout.retired.is_file():
         return []
-    found = tomllib.loads(layout.retired.read_text(encoding="utf-8")).get("retired", [])
+    try:
+        found = tomllib.loads(text_of(layout.retired)).get("retired", [])
+    except tomllib.TOMLDecodeError as fault:
+        raise VendoringError(
+            "the ledger of retired patches is not TOML",
+            file=layout.shown(layout.retired),
+            value=str(fault),
+            remedy="mend that line, or `git checkout` the file",
+        ) from None
     return [dict(entry) for entry in found]
 
 
 def _record(layout: Layout, pin: Pin, slug: str, why: str, upstream: str) -> None:
-    old = layout.retired.read_text(encoding="utf-8") if layout.retired.is_file() else _HEAD
+    old = text_of(layout.retired) if layout.retired.is_file() else _HEAD
     values = {
         "slug": slug,
         "last-version": pin.local_version,

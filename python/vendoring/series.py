@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from .diff import FileDiff, parse_diff
-from .errors import VendoringError
+from .errors import VendoringError, text_of
 from .header import SLUG, Header, parse_mail_head
 from .layout import Layout
 
@@ -55,6 +57,13 @@ def make_patch(slug: str, text: str) -> Patch:
     """Reads the text of a `.patch` file."""
     where = f"patches/{slug}.patch"
     head, mark, diff = text.partition("\n---\n")
+    if not mark and "\n---\r\n" in text:
+        raise VendoringError(
+            "the patch has Windows line ends (CRLF), so it cannot fit a line of upstream",
+            file=where,
+            remedy="`git config core.autocrlf false`, then `git checkout` the file anew; "
+            "or `sed -i 's/\\r$//'` on it",
+        )
     if not mark:
         raise VendoringError(
             "the patch has no `---` line between header and diff",
@@ -96,7 +105,7 @@ def _entry(line: str, number: int) -> str:
 def read_series(layout: Layout) -> tuple[Patch, ...]:
     """Every patch in order. A missing file or a name given twice is an error."""
     try:
-        names = series_names(layout.series.read_text(encoding="utf-8"))
+        names = series_names(text_of(layout.series))
     except FileNotFoundError:
         raise VendoringError(
             "the series file is missing", file=layout.shown(layout.series)
@@ -127,6 +136,21 @@ def patch_set_hash(patches: tuple[Patch, ...]) -> str:
     """One sha256 for names, order and bytes of all patches."""
     lines = "".join(f"{patch.slug} {patch.sha256}\n" for patch in patches)
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def no_such_patch(names: Iterable[str], known: Iterable[str]) -> VendoringError:
+    """The error for names of no patch: it shows those that are like them."""
+    slugs = list(known)
+    wrong = list(names)
+    like = [near for name in wrong for near in difflib.get_close_matches(name, slugs, 3)]
+    return VendoringError(
+        "there is no patch of this name",
+        file="patches/series",
+        key="Slug",
+        value=", ".join(wrong),
+        remedy=(f"did you mean {', '.join(dict.fromkeys(like))}? " if like else "")
+        + "`python -m vendoring status` lists them",
+    )
 
 
 def dependents(patch: Patch, patches: tuple[Patch, ...]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from .diff import Misfit, misfits
 from .errors import VendoringError
-from .gitrepo import GitRepo
+from .gitrepo import Commit, GitRepo
 from .header import parse_message
 from .pin import Pin
 from .series import Patch, decode, make_patch, touched_paths
@@ -79,7 +79,7 @@ def exported(repo: GitRepo, since: str) -> tuple[Patch, ...]:
         try:
             header = parse_message(commit.message, commit.author)
             if not header.slug:
-                raise VendoringError("the commit names no patch", key="Slug")
+                raise _nameless(commit)
             diff = repo.diff(commit.id)
             if not diff:
                 raise VendoringError(
@@ -100,6 +100,20 @@ def exported(repo: GitRepo, since: str) -> tuple[Patch, ...]:
             remedy="squash or rename: python -m vendoring git rebase -i refs/vendoring/base",
         )
     return tuple(found)
+
+
+def _nameless(commit: Commit) -> VendoringError:
+    last = commit.message.strip("\n").rsplit("\n\n", 1)[-1].split("\n", 1)[0]
+    stray = any(line.startswith("Slug:") for line in commit.message.split("\n"))
+    return VendoringError(
+        "the commit names no patch: the last paragraph of its message has no field `Slug`",
+        key="Slug",
+        value=f"that paragraph begins {last!r}"
+        + ("; a paragraph of fields has nothing but fields in it" if stray else ""),
+        remedy="end its message with an empty line and `Slug: name-of-the-patch` (and the other "
+        "fields): `python -m vendoring git commit --amend` for the last commit, "
+        "`python -m vendoring git rebase -i refs/vendoring/base` with `reword` for an earlier one",
+    )
 
 
 @contextmanager

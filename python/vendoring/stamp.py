@@ -53,7 +53,7 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
     """The stamp's content, None where there is none or it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return content if isinstance(content, dict) else None
 

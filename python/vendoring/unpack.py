@@ -25,7 +25,15 @@ def archive_of(wheel: Path) -> zipfile.ZipFile:
 
 @functools.lru_cache(maxsize=2)
 def _opened(wheel: Path, changed_ns: int, size: int) -> zipfile.ZipFile:
-    return zipfile.ZipFile(wheel)
+    try:
+        return zipfile.ZipFile(wheel)
+    except zipfile.BadZipFile as fault:
+        raise VendoringError(
+            "the wheel cannot be read",
+            file=str(wheel),
+            value=str(fault),
+            remedy="fetch it again and name the new copy",
+        ) from None
 
 
 def package_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

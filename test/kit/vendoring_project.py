@@ -86,7 +86,8 @@ def make_wheel(
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
             archive.writestr(f"sglang/{name}", text)
-        archive.writestr(f"{info}/METADATA", metadata)
+        of_version = metadata.replace(f"\nVersion: {VERSION}\n", f"\nVersion: {version}\n")
+        archive.writestr(f"{info}/METADATA", of_version)
         scripts = "[console_scripts]\nsglang = sglang.cli.main:main\n"
         archive.writestr(f"{info}/entry_points.txt", scripts)
         archive.writestr(f"{info}/licenses/LICENSE", "Some licence\n")
