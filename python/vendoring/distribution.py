@@ -117,7 +117,7 @@ def _package_files(
             path = repo.work_tree / name
             if path.is_file():
                 yield PACKAGE + name, path.read_bytes(), bool(path.stat().st_mode & 0o111)
-        stamp = stamp_of(wanted(pin, wheel, patches), patches, repo.work_tree)
+        stamp = stamp_of(wanted(pin, wheel, patches), patches, repo.work_tree, layout.own, file)
         yield PACKAGE + STAMP_NAME, (json.dumps(stamp, indent=1) + "\n").encode(), False
     yield from _own_files(layout.own, PACKAGE + OWN_PACKAGE)
     yield from _own_files(layout.python / "sglang_spec", "sglang_spec")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -79,4 +80,12 @@ def _restamp(layout: Layout, patches: tuple[Patch, ...]) -> None:
     if read_stamp(layout.stamp) is None or layout.swap_mark.exists():
         return
     identity = wanted(pin, pinned_wheel(pin), read_series(layout))
-    write_stamp(layout.stamp, stamp_of(identity, patches, layout.tree))
+    content = stamp_of(identity, patches, layout.tree, layout.own)
+    repo = repo_of(layout)
+    for name in set(repo.changes()) & set(content["files"]):  # an edit that is not exported
+        committed = repo.attempt("cat-file", "blob", f"HEAD:{name}")
+        content["files"].pop(name)
+        if committed.returncode == 0:
+            content["files"][name] = hashlib.sha256(committed.stdout).hexdigest()
+    content["files"] = dict(sorted(content["files"].items()))
+    write_stamp(layout.stamp, content)

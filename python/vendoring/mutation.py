@@ -61,7 +61,8 @@ class Bench:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
         identity = wanted(self.pin, self.wheel, trees.patches)
-        write_stamp(self.tree / STAMP_NAME, stamp_of(identity, trees.patches, self.tree))
+        own = self.tree / OWN_PACKAGE
+        write_stamp(self.tree / STAMP_NAME, stamp_of(identity, trees.patches, self.tree, own))
 
     def environment(self) -> dict[str, str]:
         """The scratch tree before the checkout's own, for this process and all it starts."""

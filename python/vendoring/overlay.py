@@ -53,7 +53,8 @@ def write_overlay(
         committed = repo_of(layout).run("diff", "--name-only", "--no-renames", BASE_REF)
         names |= {*state.edits, *filter(None, committed.split("\n"))}
     target = folder / "sglang"
-    with scratch(pin, resolve(pin, wheel), patches) as repo:
+    file = resolve(pin, wheel)
+    with scratch(pin, file, patches) as repo:
         for patch in patches:
             apply_exactly(repo, patch)
         source = layout.tree if with_edits and has_upstream_files(layout) else repo.work_tree
@@ -63,7 +64,7 @@ def write_overlay(
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(layout.own, target / OWN_PACKAGE, ignore=ignored, dirs_exist_ok=True)
     target.mkdir(parents=True, exist_ok=True)
-    write_stamp(target / STAMP_NAME, stamp_of(identity, patches, target))
+    write_stamp(target / STAMP_NAME, stamp_of(identity, patches, target, layout.own, file))
     files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return Overlay(tuple(sorted(str(path) for path in files)), gone)
 

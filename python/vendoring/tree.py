@@ -14,7 +14,7 @@ from .lock import locked
 from .pin import Pin, PinnedWheel, read_pin
 from .series import Patch, read_series
 from .stack import apply_exactly, base_message
-from .stamp import Identity, stamp_of, wanted, write_stamp
+from .stamp import Identity, read_stamp, renew_own, stamp_of, wanted, write_stamp
 from .state import Condition, TreeState, inspect
 from .talk import say
 from .unpack import unpack
@@ -37,10 +37,12 @@ def apply(layout: Layout, discard: bool = False, keep_edits: bool = False) -> Tr
         identity = wanted(pin, wheel, patches)
         found = inspect(layout, identity)
         if found.condition is Condition.CURRENT:
+            _renew_stamp(layout, identity, patches)
             return found
         if found.condition is Condition.EDITED and not discard:
             if keep_edits and found.identity == identity and not found.operation:
                 say("the tree has local edits and is left as it is")
+                renew_own(layout.stamp, layout.own)
                 return found
             raise refusal(found)
         _clear(layout)
@@ -53,6 +55,15 @@ def apply(layout: Layout, discard: bool = False, keep_edits: bool = False) -> Tr
             f"with {len(patches)} patches"
         )
     return found
+
+
+def _renew_stamp(layout: Layout, identity: Identity, patches: tuple[Patch, ...]) -> None:
+    """Brings the stamp of a tree that is current up to what a new one would say."""
+    content = read_stamp(layout.stamp) or {}
+    if "own" in content:
+        renew_own(layout.stamp, layout.own)
+    else:  # one from before stamps knew more than the patched files
+        write_stamp(layout.stamp, stamp_of(identity, patches, layout.tree, layout.own))
 
 
 def refusal(state: TreeState) -> VendoringError:
@@ -101,7 +112,7 @@ def _build(layout: Layout, pin: Pin, wheel: PinnedWheel, patches: tuple[Patch, .
 
 def _swap(layout: Layout, identity: Identity, patches: tuple[Patch, ...]) -> None:
     """Puts the staged tree in place of the old one. Our own package stays where it is."""
-    stamp = stamp_of(identity, patches, layout.staging / "sglang")
+    stamp = stamp_of(identity, patches, layout.staging / "sglang", layout.own)
     trash = _trash(layout)
     (trash / "srt").mkdir(parents=True)
     layout.swap_mark.touch()

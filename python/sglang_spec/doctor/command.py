@@ -38,9 +38,11 @@ def doctor(context: click.Context, as_json: bool) -> None:
         click.echo(
             f"pin {found.version or 'unknown'}, wheel sha256 {found.wheel_sha256 or 'unknown'}"
         )
+        for name in found.differs:
+            click.echo(f"differs from the stamp: {name}")
         for slug in found.patches:
             click.echo(f"  {slug}")
-    sys.exit(1 if found.missing or found.changed else 0)
+    sys.exit(1 if found.missing or found.differs else 0)
 
 
 doctor.add_command(comm)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from sglang.srt.spec_hardening import provenance
 
 
@@ -46,6 +47,39 @@ def test_an_edited_and_a_deleted_file_are_named(tmp_path: Path) -> None:
     assert "differ from the stamp: srt/a.py" in provenance.log_line(found)
     (tmp_path / "srt/a.py").unlink()
     assert provenance.read(stamp, tmp_path).changed == ("srt/a.py",)
+
+
+def test_our_own_modules_are_no_less_looked_at(tmp_path: Path) -> None:
+    stamp = stamped(tmp_path)
+    own = tmp_path / provenance.OWN
+    own.mkdir(parents=True)
+    (own / "rule.py").write_text("right\n")
+    name = f"{provenance.OWN}/rule.py"
+    content = json.loads(stamp.read_text())
+    stamp.write_text(json.dumps(content | {"own": {name: content["files"]["srt/a.py"]}}))
+    assert provenance.read(stamp, tmp_path).differs == ()
+    (own / "rule.py").write_text("wrong\n")
+    (own / "stray.py").touch()
+    found = provenance.read(stamp, tmp_path)
+    stray = f"{provenance.OWN}/stray.py"
+    assert found.differs == found.own_changed == (name, stray)
+    assert provenance.log_line(found).endswith(f"differ from the stamp: {name}, {stray}")
+
+
+def test_a_line_of_the_log_names_a_few(tmp_path: Path) -> None:
+    found = provenance.Provenance("1", 1, "", "", changed=tuple(f"{n}.py" for n in range(11)))
+    assert provenance.log_line(found).endswith(
+        ": 0.py, 1.py, 2.py, 3.py, 4.py, 5.py, 6.py, 7.py and 3 more"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "\xff"])
+def test_a_damaged_stamp_is_none(tmp_path: Path, text: str) -> None:
+    """It must not keep a server from starting, nor `import sglang` from working."""
+    stamp = stamped(tmp_path)
+    stamp.write_bytes(text.encode("latin-1"))
+    assert provenance.read(stamp, tmp_path).missing
+    assert provenance.local_version("0.5.23", stamp) == "0.5.23"
 
 
 def test_a_tree_without_a_stamp_says_so(tmp_path: Path) -> None:

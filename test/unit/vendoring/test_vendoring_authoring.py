@@ -8,11 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kit.vendoring_project import HEADER, Project
+from kit.vendoring_project import HEADER, Project, sha256
 from vendoring.errors import VendoringError
 from vendoring.header import Header, parse_mail_head, parse_message, template
 from vendoring.retire import RetireWhen, is_due, parse_retire
 from vendoring.series import series_names, series_text
+from vendoring.stamp import read_stamp
 
 
 def patches(project: Project) -> dict[str, bytes]:
@@ -27,11 +28,20 @@ def test_round_trip_is_byte_equal(patched: Project) -> None:
     """Edited in the tree, committed with git, exported, applied to a clean tree: the same bytes."""
     patched.edit("srt/engine.py", "LINE_30 = 30\n", "LINE_30 = 31\nODD = '\u2028\f'\n")
     (patched.tree / "srt" / "fresh.py").write_bytes(b"x = 1\r\ny = 2")  # no newline at the end
+    (patched.tree / "srt" / "empty.py").touch()
+    last = patched.tree / "srt" / "args.py"
+    last.write_bytes(last.read_bytes().removesuffix(b"LINE_39 = 39\n").removesuffix(b"\n"))
     message = patched.root / "message.txt"
     message.write_text(HEADER.format(slug="third"))
     patched.fine("git", "add", "-A")
     patched.fine("git", "commit", "-q", "-F", str(message))
     patched.fine("export")
+    last.write_bytes(last.read_bytes() + b" + 0\n")  # a last line without newline is changed
+    (patched.tree / "srt" / "empty.py").unlink()
+    message.write_text(HEADER.format(slug="fourth"))
+    patched.fine("git", "add", "-A")
+    patched.fine("git", "commit", "-q", "-F", str(message))
+    assert "wrote fourth.patch" in patched.fine("export")
     tree, exported = patched.snapshot(), patches(patched)
     patched.layout.stamp.unlink()
     patched.fine("apply")
@@ -66,7 +76,16 @@ def test_exported_patch_is_deterministic_in_form(patched: Project) -> None:
 def test_export_brings_the_stamp_up_to_date(patched: Project) -> None:
     patched.edit("srt/engine.py", "LINE_7", "SEVEN")
     patched.fine("new", "third", "--header", str(patched.root / "header.txt"))
+    blob = patched.tree / "srt" / "__init__.py"
+    blob.write_text("NOT_EXPORTED = 1\n")
     patched.fine("export")
+    stamp = read_stamp(patched.layout.stamp)
+    assert stamp is not None and len(stamp["patches"]) == 3
+    differing = [
+        name for name in stamp["files"] if sha256(patched.tree / name) != stamp["files"][name]
+    ]
+    assert differing == ["srt/__init__.py"]
+    blob.write_text("")
     assert "tree: current" in patched.fine("status")
 
 

@@ -19,6 +19,7 @@ from vendoring.errors import VendoringError
 from vendoring.layout import checkout
 from vendoring.metadata import requirements
 from vendoring.pin import TargetDevice, read_pin
+from vendoring.stamp import read_stamp
 from vendoring.wheel_cache import cached_path
 
 
@@ -267,7 +268,9 @@ def test_overlay_is_only_what_differs(patched: Project, tmp_path: Path) -> None:
     ]
     engine = (folder / "sglang" / "srt" / "engine.py").read_bytes()
     assert engine == (patched.tree / "srt" / "engine.py").read_bytes()
-    assert json.loads((folder / "sglang" / "_spec_pin.json").read_text())["tag"] == "cp399"
+    stamp, made = read_stamp(folder / "sglang" / "_spec_pin.json"), read_stamp(patched.layout.stamp)
+    assert stamp is not None and made is not None and stamp["tag"] == "cp399"
+    assert (stamp["files"], stamp["own"]) == (made["files"], made["own"])
 
 
 def test_overlay_needs_an_export_or_a_word(patched: Project, tmp_path: Path) -> None:

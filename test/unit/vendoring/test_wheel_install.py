@@ -39,7 +39,7 @@ import sglang, sgl_kernel, torch
 from sglang.srt.server_args import ServerArgs
 from sglang.srt.spec_hardening import provenance
 found = provenance.read()
-assert not found.changed and not found.missing, found
+assert not found.differs and not found.missing, found
 print(sglang.__version__, importlib.metadata.version("sglang"), found.version, found.patch_set)
 print(sglang.__file__, sgl_kernel.__file__, sep="\\n")
 """

@@ -16,14 +16,18 @@ from typing import Any
 
 TREE = Path(__file__).resolve().parents[2]
 STAMP = TREE / "_spec_pin.json"
+OWN = "srt/spec_hardening"
+_SHOWN = 8  # names of files in one line of the log
 
 
 @dataclass(frozen=True)
 class Provenance:
     """Where this tree comes from.
 
-    `patch_set` is the hash over all patches in their order; `changed` names files whose content is
-    not what the stamp says (edited or half replaced), `missing` is True for a tree with no stamp.
+    `patch_set` is the hash over all patches in their order; `changed` names upstream's files whose
+    content is not what the stamp says (edited or half replaced), `own_changed` those of our own
+    package, also such as the stamp does not know. `missing` is True for a tree with no stamp that
+    can be read.
     """
 
     version: str | None = None
@@ -32,31 +36,59 @@ class Provenance:
     patch_set: str | None = None
     patches: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    own_changed: tuple[str, ...] = ()
     missing: bool = False
+
+    @property
+    def differs(self) -> tuple[str, ...]:
+        """Every file that is not what the stamp says."""
+        return (*self.changed, *self.own_changed)
 
 
 def read(stamp: Path = STAMP, tree: Path = TREE) -> Provenance:
-    """The stamp of `tree`, with every file it names hashed again (a few ms)."""
+    """The stamp of `tree`, with every file it names hashed again (about 0.1 s)."""
+    content = _content(stamp)
     try:
-        content = json.loads(stamp.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return Provenance(
+            version=content["version"],
+            spec=content["spec"],
+            wheel_sha256=content["wheel_sha256"],
+            patch_set=content["patch_set"],
+            patches=tuple(patch["slug"] for patch in content["patches"]),
+            changed=_differing(content["files"], tree),
+            own_changed=_own_differing(content.get("own"), tree),
+        )
+    except KeyError:
         return Provenance(missing=True)
-    changed = (name for name, digest in content["files"].items() if _sha256(tree / name) != digest)
-    return Provenance(
-        version=content["version"],
-        spec=content["spec"],
-        wheel_sha256=content["wheel_sha256"],
-        patch_set=content["patch_set"],
-        patches=tuple(patch["slug"] for patch in content["patches"]),
-        changed=tuple(sorted(changed)),
-    )
+
+
+def _content(stamp: Path) -> dict[str, Any]:
+    """What the stamp says; empty where there is none, or one that was damaged."""
+    try:
+        found = json.loads(stamp.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _differing(files: dict[str, str], tree: Path) -> tuple[str, ...]:
+    return tuple(sorted(name for name, known in files.items() if _sha256(tree / name) != known))
+
+
+def _own_differing(files: dict[str, str] | None, tree: Path) -> tuple[str, ...]:
+    """Also modules that somebody put beside ours. Stamps from before know nothing of them."""
+    if files is None:
+        return ()
+    there = {path.relative_to(tree).as_posix() for path in (tree / OWN).rglob("*.py")}
+    return tuple(sorted({*_differing(files, tree), *(there - set(files))}))
 
 
 def local_version(plain: str, stamp: Path = STAMP) -> str:
     """`plain` with the project's local part: `0.5.23` becomes `0.5.23+spec.1`."""
-    if "+" in plain or not stamp.exists():
+    if "+" in plain:
         return plain
-    return f"{plain}+spec.{json.loads(stamp.read_text(encoding='utf-8'))['spec']}"
+    spec = _content(stamp).get("spec")
+    return plain if spec is None else f"{plain}+spec.{spec}"
 
 
 @lru_cache(maxsize=1)
@@ -73,15 +105,17 @@ def log_line(provenance: Provenance) -> str:
         f"SGLang {provenance.version}+spec.{provenance.spec}, {len(provenance.patches)} patches, "
         f"patch set {(provenance.patch_set or '')[:12]}"
     )
-    if provenance.changed:
-        line += f"; files differ from the stamp: {', '.join(provenance.changed)}"
+    names = provenance.differs
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        line += f"; files differ from the stamp: {', '.join(names[:_SHOWN])}{more}"
     return line
 
 
 def announce(logger: logging.Logger) -> None:
     """Log what runs, as a warning if it is not what was made."""
     found = of_this_tree()
-    level = logging.WARNING if found.missing or found.changed else logging.INFO
+    level = logging.WARNING if found.missing or found.differs else logging.INFO
     logger.log(level, log_line(found))
 
 
