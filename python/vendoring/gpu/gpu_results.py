@@ -26,7 +26,7 @@ def gpus() -> list[dict[str, str]]:
     command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):  # a driver that hangs must not cost the results
         return []
     rows = [line.split(", ") for line in done.stdout.splitlines() if done.returncode == 0]
     return [dict(zip(_QUERY.split(","), row, strict=False)) for row in rows]
@@ -51,7 +51,10 @@ def tests(report: Path) -> list[dict[str, Any]]:
     """Name, outcome, seconds and first words of the failure of each test, in order."""
     rows: dict[str, dict[str, Any]] = {}
     for line in report.read_text().splitlines() if report.is_file() else ():
-        entry = json.loads(line)
+        try:
+            entry = json.loads(line)
+        except ValueError:  # the last line of a run that was killed while it wrote
+            continue
         known = rows.get(entry["test"], {"outcome": "started"})
         if known["outcome"] in ("started", "passed"):  # a failure is not undone by a later phase
             rows[entry["test"]] = entry

@@ -87,7 +87,16 @@ def _check(site: Path, about: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    what, site = arguments[0], Path(arguments[1])
+    try:
+        _run(arguments[0], Path(arguments[1]))
+    except OSError as fault:
+        raise SystemExit(
+            f"overlay: {fault.strerror}: {fault.filename}; may you write there, and is the pack "
+            "whole? What was changed so far, `run-gpu.sh --plain` takes back"
+        ) from None
+
+
+def _run(what: str, site: Path) -> None:
     if what == "off":
         print("overlay: taken off" if take_off(site) else "overlay: there was none")
         return

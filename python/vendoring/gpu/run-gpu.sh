@@ -12,8 +12,18 @@
 # --limit  end the tests after that many seconds, with a report of those that ran
 # --only   run only the given nodes, not test/gpu as well
 # Arguments after -- go to pytest. $PYTHON is the interpreter (python3). If DIR/../env.sh exists it
-# is read first. The exit status is pytest's.
+# is read first. A host without a GPU is refused, except with --only. The exit status is pytest's,
+# or 2 where it could not be started.
 set -euo pipefail
+
+fail() {
+    echo "run-gpu.sh: $*" >&2
+    exit 2
+}
+value() { # option and what follows it
+    [ $# -ge 2 ] || fail "$1 needs a value"
+    printf '%s' "$2"
+}
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 site=${SGLANG_SITE:-}
@@ -24,43 +34,52 @@ plain=
 nodes=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --site) site=$2; shift 2 ;;
-        --out) out=$2; shift 2 ;;
-        --limit) limit=$2; shift 2 ;;
+        --site) site=$(value "$@"); shift 2 ;;
+        --out) out=$(value "$@"); shift 2 ;;
+        --limit) limit=$(value "$@"); shift 2 ;;
         --only) only=yes; shift ;;
         --plain) plain=yes; shift ;;
         --) shift; break ;;
-        -*) echo "run-gpu.sh: unknown option $1" >&2; exit 2 ;;
+        -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+        -*) fail "unknown option $1; --help shows them" ;;
         *) nodes+=("$1"); shift ;;
     esac
 done
-if [ -z "$site" ]; then
-    echo "run-gpu.sh: name the folder that holds the plain package sglang: --site DIR" >&2
-    exit 2
-fi
+[ -n "$site" ] || fail "name the folder that holds the plain package sglang: --site DIR"
+[ -d "$site" ] || fail "--site $site is no folder"
 site=$(cd "$site" && pwd)
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+case $limit in *[!0-9]*) fail "--limit takes whole seconds, not $limit" ;; esac
+[ -z "$only" ] || [ ${#nodes[@]} -gt 0 ] || fail "--only needs a test, as test/gpu/test_decode.py"
+for node in ${nodes[@]+"${nodes[@]}"}; do
+    [ -e "$here/${node%%::*}" ] || fail "the pack has no test ${node%%::*}"
+done
 if [ -e "$site/../env.sh" ]; then
-    set +u
+    set +eu # it is not ours to fail at
     . "$site/../env.sh"
-    set -u
+    set -eu
 fi
 python=${PYTHON:-python3}
+
+command -v "$python" >/dev/null || fail "there is no interpreter $python; set PYTHON"
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
 
 if [ -n "$plain" ]; then
     exec "$python" "$here/overlay_site.py" off "$site"
 fi
+mkdir -p "$out" 2>/dev/null && [ -w "$out" ] || fail "--out $out cannot be written"
+out=$(cd "$out" && pwd)
 export GPU_REPORT=$out/tests.jsonl
 export PYTHONPATH="$site:$here:$here/python${PYTHONPATH:+:$PYTHONPATH}"
-"$python" -c 'import pytest' || {
-    echo "run-gpu.sh: $python has no pytest; set PYTHON to one that has" >&2
-    exit 2
-}
+missing=$("$python" -c 'from importlib.util import find_spec as f
+print(*(n for n in ("pytest", "httpx", "psutil", "click", "rich") if f(n) is None))') ||
+    fail "$python does not run"
+[ -z "$missing" ] || fail "$python has no $missing; set PYTHON to one that has"
 "$python" "$here/overlay_site.py" on "$site"
 
-[ -n "$only" ] || nodes=(test/gpu ${nodes[@]+"${nodes[@]}"})
+demand=()
+[ -n "$only" ] || { nodes=(test/gpu ${nodes[@]+"${nodes[@]}"}); demand=(--require-gpu); }
 command=("$python" -m pytest -v -p no:cacheprovider -p gpu_report --junit-xml="$out/junit.xml")
+command+=(${demand[@]+"${demand[@]}"})
 # SIGINT lets pytest stop its servers and write the report of what ran.
 [ -z "$limit" ] || command=(timeout --foreground --signal=INT --kill-after=30 "$limit" "${command[@]}")
 rm -f "$out"/{junit.xml,results.json,gpu.json,tests.jsonl}
@@ -70,6 +89,8 @@ status=0
 "${command[@]}" ${nodes[@]+"${nodes[@]}"} "$@" 2>&1 | tee "$out/pytest.log" || status=${PIPESTATUS[0]}
 [ ! -e "$out/junit.xml" ] ||
     PYTHONPATH="$here/test:$PYTHONPATH" "$python" -m kit.gpu_record write "$out/gpu.json" "$out/junit.xml" || true
-[ ! -d build/logs ] || tar -czf "$out/logs.tar.gz" build/logs
+# A server that is still writing makes tar fail; the results matter more.
+[ ! -d build/logs ] || tar -czf "$out/logs.tar.gz" build/logs ||
+    echo "run-gpu.sh: $out/logs.tar.gz may lack some of the logs" >&2
 "$python" "$here/gpu_results.py" "$out" "$site" "$status" "$(($(date +%s) - started))"
 exit "$status"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vendoring
 from kit.vendoring_project import TAG, Project
 
 NODE = "test/unit/test_widen.py::test_width"
@@ -193,3 +194,89 @@ def test_an_environment_file_beside_the_site_is_read(
     there = unpacked(patched, tmp_path)
     done = run(there, site, tmp_path / "out", "--only", "test/unit/test_env.py")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--site",), "--site needs a value"),
+        (("--site", "/nowhere"), "--site /nowhere is no folder"),
+        (("--out", "/dev/null/x"), "--out /dev/null/x cannot be written"),
+        (("--limit", "soon"), "--limit takes whole seconds, not soon"),
+        (("--only",), "--only needs a test"),
+        (("--only", "test/unit/test_gone.py::test_x"), "the pack has no test test/unit/test_gone"),
+        (("--bogus",), "unknown option --bogus"),
+        (("python", "/nowhere/python"), "there is no interpreter /nowhere/python"),
+        (("python", "/bin/false"), "/bin/false does not run"),
+        (("python", "bare"), "has no pytest httpx psutil click rich"),
+    ],
+)
+def test_what_a_person_gets_wrong_is_told_before_anything_is_changed(
+    patched: Project, site: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    there, given = unpacked(patched, tmp_path), {}
+    if arguments[0] == "python":
+        bare = tmp_path / "bare"  # an interpreter without any package
+        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+        bare.chmod(0o755)
+        given = {"PYTHON": str(bare) if arguments[1] == "bare" else arguments[1]}
+        arguments = ("--only", NODE)
+    before = files(site)
+    plain = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "OUT")}
+    done = subprocess.run(
+        ["bash", str(there / "run-gpu.sh"), "--site", str(site), "--out", "out", *arguments],
+        cwd=tmp_path,
+        env=plain | {"PYTHON": sys.executable} | given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr.startswith("run-gpu.sh: "), done.stderr
+    assert words in done.stderr and done.stderr.count("\n") == 1
+    assert files(site) == before
+
+
+def test_it_shows_how_to_call_it(patched: Project, tmp_path: Path) -> None:
+    command = ["bash", str(unpacked(patched, tmp_path) / "run-gpu.sh"), "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "--limit  end the tests" in shown and "set -euo" not in shown
+
+
+def test_a_site_that_cannot_be_written_is_told(
+    patched: Project, site: Path, tmp_path: Path
+) -> None:
+    """A folder where a file has to be stands for rights that are missing: root has all rights."""
+    (site / "sglang" / "srt" / "args.py").unlink()
+    (site / "sglang" / "srt" / "args.py").mkdir()
+    done = run(unpacked(patched, tmp_path), site, tmp_path / "out", "--only", NODE)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "overlay: " in done.stderr and "srt/args.py" in done.stderr
+
+
+def test_a_host_without_a_gpu_is_asked_for_one(
+    patched: Project, site: Path, tmp_path: Path
+) -> None:
+    """Tests that were all skipped would look like a run that passed."""
+    (patched.root / "test" / "gpu").mkdir()
+    (patched.root / "test" / "gpu" / "test_g.py").write_text("def test_g():\n    pass\n")
+    (patched.root / "test" / "conftest.py").write_text(
+        "import pytest\n\n\ndef pytest_addoption(parser):\n"
+        "    parser.addoption('--require-gpu', action='store_true')\n\n\n"
+        "def pytest_configure(config):\n    if config.getoption('--require-gpu'):\n"
+        "        raise pytest.UsageError('this run needs a CUDA GPU')\n"
+    )
+    there = unpacked(patched, tmp_path)
+    done = run(there, site, tmp_path / "out")
+    assert done.returncode not in (0, 1) and "needs a CUDA GPU" in done.stdout
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["partial"]
+    assert run(there, site, tmp_path / "out", "--only", "test/gpu").returncode == 0
+
+
+def test_a_run_that_was_killed_while_it_wrote_keeps_its_results(tmp_path: Path) -> None:
+    report = tmp_path / "tests.jsonl"
+    row = {"test": "a", "outcome": "passed", "seconds": 1, "message": ""}
+    report.write_text(json.dumps(row) + "\n" + json.dumps(row)[:20])
+    code = f"import pathlib, gpu_results; print(gpu_results.tests(pathlib.Path({str(report)!r})))"
+    folder = Path(vendoring.__file__).parent / "gpu"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("'test': 'a'") == 1
