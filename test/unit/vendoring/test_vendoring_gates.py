@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 from kit.vendoring_project import HEADER, METADATA, Project, make_wheel, sha256
 from vendoring.gates import check
+from vendoring.mail_record import Trial
+from vendoring.mutation_record import Mutant, write_record
+from vendoring.series import read_series
 
 
 def failing(project: Project) -> dict[str, str]:
@@ -236,3 +240,35 @@ def test_header_example_is_itself_complete() -> None:
 
     header = parse_message(HEADER.format(slug="widen"), "Ada Example <ada@example.org>")
     assert header_faults(header) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "with_patch", "fault"),
+    [
+        ("killed", "passed", ""),
+        ("survived", "passed", "widen is survived"),
+        ("unproven", "failed", "widen is unproven"),
+        ("unproven", "skipped", ""),
+    ],
+)
+def test_a_patch_whose_test_does_not_need_it(
+    patched: Project, verdict: str, with_patch: str, fault: str
+) -> None:
+    widen = read_series(patched.layout)[0]
+    row = Mutant.of(widen, ("widen",), with_patch, "failed", verdict, "")
+    write_record([row], read_series(patched.layout), patched.layout.patches)
+    assert fault in failing(patched).get("kept results are good", "")
+    assert bool(fault) == bool(failing(patched))
+
+
+def test_a_mail_whose_test_does_not_need_it(patched: Project) -> None:
+    row = {field.name: "" for field in dataclasses.fields(Trial)}
+    row |= {"slug": "widen", "verdict": "survived"}
+    (patched.layout.patches / "mails.json").write_text(json.dumps({"mails": [row]}))
+    assert failing(patched) == {"kept results are good": "patches/mails.md: widen is survived"}
+
+
+def test_series_that_export_would_write_differently(patched: Project) -> None:
+    text = patched.layout.series.read_text()
+    patched.layout.series.write_text(text + "\n\n")
+    assert failing(patched) == {"export would change nothing": "patches/series"}
