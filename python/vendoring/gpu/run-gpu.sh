@@ -48,6 +48,7 @@ done
 [ -n "$site" ] || fail "name the folder that holds the plain package sglang: --site DIR"
 [ -d "$site" ] || fail "--site $site is no folder"
 site=$(cd "$site" && pwd)
+case $out in /*) ;; *) out=$PWD/$out ;; esac # env.sh may go elsewhere
 case $limit in *[!0-9]*) fail "--limit takes whole seconds, not $limit" ;; esac
 [ -z "$only" ] || [ ${#nodes[@]} -gt 0 ] || fail "--only needs a test, as test/gpu/test_decode.py"
 for node in ${nodes[@]+"${nodes[@]}"}; do

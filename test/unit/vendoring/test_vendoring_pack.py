@@ -187,13 +187,14 @@ def test_a_machine_that_does_not_fit_is_refused(
 def test_an_environment_file_beside_the_site_is_read(
     patched: Project, site: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "env.sh").write_text("export SEEN_BY_TEST=yes\n")
+    (tmp_path / "env.sh").write_text("export SEEN_BY_TEST=yes\ncd /\nfalse\n")
     (patched.root / "test" / "unit" / "test_env.py").write_text(
         "import os\n\n\ndef test_env():\n    assert os.environ['SEEN_BY_TEST'] == 'yes'\n"
     )
     there = unpacked(patched, tmp_path)
-    done = run(there, site, tmp_path / "out", "--only", "test/unit/test_env.py")
+    done = run(there, site, Path("out"), "--only", "test/unit/test_env.py")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (there.parent / "out" / "results.json").is_file()
 
 
 @pytest.mark.parametrize(
