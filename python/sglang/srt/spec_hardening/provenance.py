@@ -79,7 +79,8 @@ def _own_differing(files: dict[str, str] | None, tree: Path) -> tuple[str, ...]:
     """Also modules that somebody put beside ours. Stamps from before know nothing of them."""
     if files is None:
         return ()
-    there = {path.relative_to(tree).as_posix() for path in (tree / OWN).rglob("*.py")}
+    found = (path for path in (tree / OWN).rglob("*.py") if not path.name.startswith("."))
+    there = {path.relative_to(tree).as_posix() for path in found}
     return tuple(sorted({*_differing(files, tree), *(there - set(files))}))
 
 
