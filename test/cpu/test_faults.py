@@ -77,6 +77,48 @@ def test_a_data_parallel_rank_is_no_child_and_not_missed(
     assert re.search(r"rank DP\d TP0 ?.*stage serving \(verify\)", said), outcome
 
 
+# Its first request that is not a probe asks for a room, and a request of a test has none.
+NO_ROOM = ("--dp-size", "2", "--load-balance-method", "follow_bootstrap_room")
+TWO_CORES = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+
+
+def test_a_controller_that_fails_is_an_exception_of_an_engine_in_a_thread(
+    servers: ServerPool, tiny: Pair
+) -> None:
+    """Upstream's sends a SIGQUIT, which kills the caller."""
+    plan = Plan("", 1, NO_ROOM, TWO_CORES)
+    outcome = run_engine(servers.zygote, tiny, plan, thread=True)
+    assert [event["event"] for event in outcome.events] == ["ready", "raised", "alive"], outcome
+    said = r"data-parallel controller \(pid \d+\) failed in stage serving: AssertionError: "
+    assert re.match(said, _raised(outcome)), outcome
+    assert outcome.code == 0 and not outcome.left, outcome
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("how", "stage", "says"),
+    [
+        ("", "serving", "AssertionError"),
+        ("controller thread", "arguments", "RuntimeError: broken"),
+        ("controller begin", "arguments", "RuntimeError: broken"),
+        ("detokenizer loop", "serving", "RuntimeError: broken"),
+    ],
+)
+def test_a_process_beside_the_ranks_that_fails_ends_the_server_by_its_name(
+    servers: ServerPool, tiny: Pair, how: str, stage: str, says: str
+) -> None:
+    """5 to 10 s each. Where a thread of the controller fails, upstream waits for it for ever."""
+    if how:
+        arguments = ("--dp-size", "2")
+        outcome = run_broken(servers.zygote, tiny, how, arguments, environment=TWO_CORES)
+    else:
+        outcome = run_server(servers.zygote, tiny, Plan("", 1, NO_ROOM, TWO_CORES))
+    name = "detokenizer" if "detokenizer" in how else "data-parallel controller"
+    assert outcome.code == 1 and not outcome.left, outcome
+    said = rf"{name} \(pid \d+\) failed in stage {stage}: {says}"
+    assert re.search(said, outcome.line), outcome
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("stage", ["draft_pool", "serving_verify"])
 @pytest.mark.parametrize(("rank", "ranks"), [(3, 4), (5, 8)])

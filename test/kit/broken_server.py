@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sglang_spec import process
@@ -18,7 +18,12 @@ PROGRAM = str(Path(__file__).with_name("broken_start.py"))
 
 
 def run_broken(
-    zygote: Zygote | None, pair: Pair, how: str, arguments: Sequence[str] = (), limit: float = LIMIT
+    zygote: Zygote | None,
+    pair: Pair,
+    how: str,
+    arguments: Sequence[str] = (),
+    limit: float = LIMIT,
+    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """`how` as `broken_start` takes it. Stages have `limit` seconds."""
 
@@ -31,6 +36,6 @@ def run_broken(
     def start(launch: Launch, log: Path) -> Server:
         return Server(launch, log, spawn=spawn)
 
-    environment = {VARIABLE: how, "SGLANG_SPEC_STAGE_TIMEOUT": str(limit)}
-    plan = Plan("", arguments=tuple(arguments), environment=environment)
+    stages = {VARIABLE: how, "SGLANG_SPEC_STAGE_TIMEOUT": str(limit)}
+    plan = Plan("", arguments=tuple(arguments), environment={**stages, **(environment or {})})
     return run_server(zygote, pair, plan, limit, start)

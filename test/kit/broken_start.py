@@ -4,9 +4,13 @@
 
     memory STAGE    the allocator is asked for more than there is, in this stage of construction
     crash STAGE     native code reads where nothing is
+    port STAGE      another program takes the server's port, in this stage of construction
     skip draft      the draft's graphs are left out; the CPU has none anyway
     capture MODEL   the model (`target` or `draft`, of the Llama sort) synchronises while it is
                     captured, which CUDA does not allow; the CPU captures nothing
+    controller PART the data-parallel controller fails: as it begins (`begin`), or in the thread
+                    that starts a rank (`thread`)
+    detokenizer loop    the detokenizer fails at the first answer of a rank
 
 Runs under both start methods: a forked rank inherits what is replaced here, a spawned one imports
 this file as its main module.
@@ -18,15 +22,19 @@ import ctypes
 import functools
 import os
 import runpy
+import socket
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from sglang.srt.managers import data_parallel_controller, detokenizer_manager
 from sglang.srt.models import llama, llama_eagle3
 from sglang.srt.spec_hardening import construction
 from sglang.srt.speculative import eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_BROKEN"
+OTHER = socket.socket()
 MODELS = {"target": llama.LlamaForCausalLM, "draft": llama_eagle3.LlamaForCausalLMEagle3}
 
 
@@ -64,12 +72,43 @@ def spoil_capture(model: str) -> None:
     cls.forward = spoilt
 
 
+def take_port(stage: str) -> None:
+    """Bound and not listened to: who asks is refused at once."""
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    at(stage, lambda: OTHER.bind(("127.0.0.1", port)))
+
+
+def broken(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise RuntimeError("broken")
+
+
+def break_controller(part: str) -> None:
+    cls = data_parallel_controller.DataParallelController
+    setattr(
+        cls,
+        {"begin": "launch_dp_schedulers", "thread": "launch_tensor_parallel_group"}[part],
+        broken,
+    )
+
+
+def break_detokenizer(_part: str) -> None:
+    detokenizer_manager.DetokenizerManager.handle_batch_token_id_out = broken
+
+
 def skip_capture(_model: str) -> None:
     eagle_worker_v2.EagleDraftWorker._capture_cuda_graphs = lambda worker: None
 
 
 how, _, what = os.environ[VARIABLE].partition(" ")
-{"memory": starve, "crash": crash, "capture": spoil_capture, "skip": skip_capture}[how](what)
+{
+    "memory": starve,
+    "crash": crash,
+    "capture": spoil_capture,
+    "skip": skip_capture,
+    "port": take_port,
+    "controller": break_controller,
+    "detokenizer": break_detokenizer,
+}[how](what)
 
 if __name__ == "__main__":
     # A spawned rank imports what `sys.modules` has as the main module: that stays this file.

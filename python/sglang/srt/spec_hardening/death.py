@@ -108,12 +108,16 @@ def wait_for_ranks(processes: Sequence[BaseProcess]) -> None:
 
 
 def ended_in_order(process: BaseProcess) -> bool:
-    """Whether a process that ended was asked to (exit code 0 alone does not show it)."""
+    """Whether a process that ended was asked to (exit code 0 alone does not show it).
+
+    One that is no rank, a data-parallel controller without a front end, also leaves with 0 when its
+    ranks are gone.
+    """
     if process.exitcode != 0:
         return False
     here = board()
     rank = None if here is None else here.of_pid(process.pid)
-    return rank is None or rank.status == record.Status.CLOSED
+    return verdict() is None if rank is None else rank.status == record.Status.CLOSED
 
 
 def end_processes(processes: Sequence[BaseProcess]) -> None:
@@ -141,12 +145,12 @@ def final_line(processes: Sequence[BaseProcess] = ()) -> str:
     return found.line if found else "a child process ended (no rank says why; see above)"
 
 
-def leave() -> None:
+def leave(why: str | None = None) -> None:
     """End a server from its SIGQUIT handler: everything it started, then itself, with exit code 1.
-    Does not return. The final line comes last."""
+    Does not return. The final line, `why` if the cause is no rank's, comes last."""
     everything = psutil.Process().children(recursive=True)
     children = [child for child in everything if not remains.is_resource_tracker(child)]
-    line = _known or final_line()
+    line = why or _known or final_line()
     for child in children:
         try:
             child.kill()
