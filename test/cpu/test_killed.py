@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
 
 import httpx
 import pytest
-from kit.servers import ServerPool
+from kit.broken_server import run_broken
+from kit.servers import ServerPool, spawner
 from kit.traces import NOTHING, Traces
 from sglang_spec import process
 from sglang_spec.client import Client
@@ -107,3 +109,32 @@ def test_a_stopped_server_leaves_no_shared_memory(servers: ServerPool, tiny: Pai
         assert traces.left_after(PATIENCE) == NOTHING
     finally:
         server.stop()
+
+
+def test_a_taken_port_is_refused_before_anything_is_loaded(servers: ServerPool, tiny: Pair) -> None:
+    """Upstream loads it all, and then waits for minutes behind a bind that failed."""
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        launch = Launch(
+            tiny.target, Speculation(tiny.draft), environment={"SGLANG_WAIT_PORT_TIMEOUT": "0"}
+        )
+        log = servers.log("taken-port")
+        with Server(launch, log, port, spawn=spawner(servers.zygote)) as server:
+            wait("end", lambda: server.returncode is not None)
+            assert server.returncode == 1, log
+            assert not process.session_members(server.pid)
+    text = log_of(server)
+    assert "Load weight begin" not in text
+    said = (
+        rf"PortError: .*host '127.0.0.1', port {port} \(--port\): process {os.getpid()} .* has it"
+    )
+    assert re.search(said, text.splitlines()[-1]), log
+
+
+def test_a_port_that_is_lost_while_the_server_loads_ends_it(
+    servers: ServerPool, tiny: Pair
+) -> None:
+    outcome = run_broken(servers.zygote, tiny, "port lm_head")
+    assert outcome.code == 1 and not outcome.greens and not outcome.left, outcome
+    said = r"cannot listen on host '127.0.0.1', port \d+ \(--port\): another process has it"
+    assert re.search(said, outcome.line), outcome
