@@ -31,7 +31,6 @@ CLASSES = {
     "MultiLayerEagleDraftWorker": multi_layer_eagle_worker_v2.MultiLayerEagleDraftWorker,
     "MultiLayerEagleWorkerV2": multi_layer_eagle_worker_v2.MultiLayerEagleWorkerV2,
 }
-DECLARING = ("EagleDraftWorker", "EAGLEWorkerV2")
 HEIRS = {
     "StandaloneDraftWorker": standalone_worker_v2.StandaloneDraftWorker,
     "StandaloneWorkerV2": standalone_worker_v2.StandaloneWorkerV2,
@@ -83,7 +82,11 @@ def test_every_declared_attribute_is_used() -> None:
     assert declared == set(TOUCHED)
 
 
-DECLARED = [(name, attribute) for name in DECLARING for attribute in invariants.BY_CLASS[name]]
+DECLARED = [
+    (name, attribute)
+    for name, cls in {**CLASSES, **HEIRS}.items()
+    for attribute in invariants._table(object.__new__(cls))
+]
 
 
 @pytest.mark.parametrize(("name", "attribute"), DECLARED, ids=lambda value: value)
@@ -93,9 +96,9 @@ def test_a_constructor_that_fails_in_its_first_call_leaves_every_attribute(
     def throw(self: object) -> None:
         raise RuntimeError("first call")
 
-    base = EagleDraftWorkerBase if name == "EagleDraftWorker" else BaseSpecWorker
-    monkeypatch.setattr(base, "__init__", throw)
-    worker = object.__new__(CLASSES[name])
+    for base in (EagleDraftWorkerBase, BaseSpecWorker):
+        monkeypatch.setattr(base, "__init__", throw)
+    worker = object.__new__({**CLASSES, **HEIRS}[name])
     with pytest.raises(RuntimeError, match="first call"):
         worker.__init__(SimpleNamespace(), 0, 0, SimpleNamespace())
     assert attribute in vars(worker)
@@ -128,6 +131,29 @@ def test_the_check_names_what_is_none(name: str, attribute: str) -> None:
     setattr(worker, attribute, None)
     with pytest.raises(invariants.IncompleteWorkerError, match=rf"{name}\.{attribute}\b"):
         invariants.check(worker)
+
+
+SHARING = ("index_share_for_mtp_iteration", "seed_dsa_topk_from_draft_extend")
+
+
+@pytest.mark.parametrize("name", ["EagleDraftWorker", "StandaloneDraftWorker"])
+@pytest.mark.parametrize(
+    ("config", "missing"), [({}, SHARING), ({SHARING[0]: True}, SHARING), ({SHARING[0]: None}, ())]
+)
+def test_a_null_in_the_drafts_config_is_no_missing_attribute(
+    name: str, config: dict[str, object], missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`index_share_for_mtp_iteration: null` becomes None by upstream's own line, and means no."""
+    _host(monkeypatch, {})
+    worker = _whole({**CLASSES, **HEIRS}[name])
+    hf_config = SimpleNamespace(**config)
+    worker.draft_runner = SimpleNamespace(model_config=SimpleNamespace(hf_config=hf_config))
+    worker.topk = 1
+    eagle_worker_v2.EagleDraftWorker._init_dsa_index_share_state(worker)
+    assert invariants._missing(worker) == []
+    for attribute in SHARING:
+        setattr(worker, attribute, None)
+    assert invariants._missing(worker) == [f"{name}.{attribute}" for attribute in missing]
 
 
 @pytest.mark.parametrize("name", HEIRS)
@@ -224,7 +250,6 @@ def test_a_graph_must_be_there_where_upstream_captures_it(
     """A capture that was skipped decodes eagerly, at a fraction of the speed, and says nothing."""
     _host(monkeypatch, what)
     worker = _whole(CLASSES["EagleDraftWorker"])
-    worker.device = what.get("device", "cuda")
     worker.speculative_num_steps = what.get("steps", 3)
     worker.draft_extend_attn_backend = what.get("backend", TritonAttnBackend())
     assert invariants._missing(worker) == []
@@ -247,6 +272,7 @@ def _host(monkeypatch: pytest.MonkeyPatch, what: dict[str, object]) -> None:
     platform = SimpleNamespace(is_out_of_tree=lambda: bool(what.get("foreign")))
     monkeypatch.setattr(sglang.srt.platforms, "current_platform", platform)
     monkeypatch.setattr(sglang.srt.utils, "is_cuda", lambda: bool(what.get("cuda", True)))
+    monkeypatch.setattr(sglang.srt.utils, "is_cpu", lambda: what.get("device") == "cpu")
     monkeypatch.setenv("SGLANG_DISABLE_DRAFT_EXTEND_CUDA_GRAPH", str(int("extend_off" in what)))
 
 
@@ -281,7 +307,6 @@ def _adaptive(
     }
     states = {steps: SimpleNamespace(**parts) for steps in (0, 1, 3)}
     return SimpleNamespace(
-        device="cuda",
         _draft_worker=None,
         adaptive_controller=SimpleNamespace(
             candidate_steps=list(states),

@@ -43,9 +43,15 @@ def _drafts_more_than_one_step(worker: Any) -> bool:
     return bool(worker.speculative_num_steps > 1)
 
 
-def captures(worker: Any) -> bool:
-    """Whether decode graphs are captured for this worker, as upstream decides it. A platform that
-    is not upstream's own decides for itself."""
+def _says_whether_it_shares(worker: Any) -> bool:
+    """A null in the draft's config is taken over as None, and means no."""
+    config = getattr(getattr(worker.draft_runner, "model_config", None), "hf_config", None)
+    return getattr(config, "index_share_for_mtp_iteration", False) is not None
+
+
+def captures() -> bool:
+    """Whether decode graphs are captured, as upstream decides it. A platform that is not upstream's
+    own decides for itself."""
     from sglang.srt.model_executor.cuda_graph_config import (
         Backend,
         Phase,
@@ -53,9 +59,10 @@ def captures(worker: Any) -> bool:
     )
     from sglang.srt.platforms import current_platform
     from sglang.srt.runtime_context import get_model
+    from sglang.srt.utils import is_cpu
 
     return not (
-        worker.device == "cpu"
+        is_cpu()
         or check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED)
         or get_model().model_impl == "mindspore"
         or current_platform.is_out_of_tree()
@@ -63,7 +70,7 @@ def captures(worker: Any) -> bool:
 
 
 def _drafts_in_a_graph(worker: Any) -> bool:
-    return _drafts_more_than_one_step(worker) and captures(worker)
+    return _drafts_more_than_one_step(worker) and captures()
 
 
 # Backends with which upstream captures the draft-extend on CUDA; with others it runs without graph.
@@ -82,12 +89,12 @@ EXTENDS_IN_A_GRAPH = frozenset(
 )
 
 
-def _may_capture_extend(worker: Any) -> bool:
+def _may_capture_extend(_worker: Any) -> bool:
     from sglang.srt.environ import envs
     from sglang.srt.utils import is_cuda
 
     disabled = envs.SGLANG_DISABLE_DRAFT_EXTEND_CUDA_GRAPH.get()
-    return is_cuda() and not disabled and captures(worker)
+    return is_cuda() and not disabled and captures()
 
 
 def _extends_in_a_graph(worker: Any) -> bool:
@@ -108,10 +115,10 @@ DRAFT_WORKER: Mapping[str, Need] = {
     "parallel_layout": ALWAYS,
     "draft_worker": ALWAYS,
     "draft_runner": ALWAYS,
-    "index_share_for_mtp_iteration": ALWAYS,
+    "index_share_for_mtp_iteration": _says_whether_it_shares,
     "dsa_index_topk": MAY,
     "dsa_seed_topk_width": MAY,
-    "seed_dsa_topk_from_draft_extend": ALWAYS,
+    "seed_dsa_topk_from_draft_extend": _says_whether_it_shares,
     "dsa_extend_topk_buf": MAY,
     "tree_mask_mode": ALWAYS,
     "plan_stream": MAY,

@@ -6,8 +6,8 @@ at the first decode with "has no attribute …". With all of them declared, a mi
 and `check` says at the end of construction which.
 
 A class that inherits from one of the tables' is held to the same table, but for what its own
-constructor leaves out. Multi-layer EAGLE has classes of its own, which are checked and
-not declared. Workers of other algorithms are not looked at.
+constructor leaves out. Multi-layer EAGLE has classes and tables of its own. The draft worker of
+frozen-KV MTP, which is a model worker too, and workers of other algorithms are not looked at.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _missing_of_states(worker: Any) -> list[str]:
         if state is None:
             missing.append(f"the state of {steps} draft steps")
             continue
-        graphs = captures(worker) and controller.params.cuda_graph_bs_for_step(steps) != []
+        graphs = captures() and controller.params.cuda_graph_bs_for_step(steps) != []
         needed = {
             "target_attn_backend": True,
             "target_graph_runner": graphs and verifies,
