@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from kit import checkpoints
+from kit.broken_server import run_broken
+from kit.fault_run import Outcome
 from kit.servers import ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair
@@ -129,6 +131,44 @@ def _refusal(server: Server) -> str:
     return lines[-1]
 
 
+# What is wrong in the steps of one mode only, and the mode that the refusal names.
+WRONG = {
+    "greedy": "greedy",
+    "hit": "prefix hit",
+    "batch": r"batch of \d",
+    "chunked": "chunked prefill in chunks of 64",
+}
+
+
+@pytest.mark.parametrize("mode", WRONG)
+def test_a_verify_that_is_wrong_in_one_mode_is_refused_by_the_modes_name(
+    servers: ServerPool, tiny: Pair, mode: str
+) -> None:
+    """Nothing throws and nothing is NaN: only the teacher sees it. 2 s each."""
+    outcome = run_broken(servers.zygote, tiny, f"verify {mode}")
+    _named(outcome, f"mode {WRONG[mode]}: token .* in a plain prefill of the same text")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("sampled", "mode sampled: token .* where number 8 has"),
+        ("grammar", "mode grammar: digit .* in a plain prefill of the same text"),
+    ],
+)
+def test_a_verify_that_is_wrong_for_sampled_or_constrained_text_is_refused(
+    servers: ServerPool, embedded: Pair, mode: str, says: str
+) -> None:
+    """The embedded pair, as the tiny one spells no digits and has an only choice; 10 s each."""
+    _named(run_broken(servers.zygote, embedded, f"verify {mode}"), says)
+
+
+def _named(outcome: Outcome, says: str) -> None:
+    assert outcome.code == 1 and not outcome.greens and not outcome.left, outcome
+    assert re.search(f"rank TP0 .* stage self_test .*{says}", outcome.line), outcome
+
+
 def _deaf(tiny: Pair, folder: Path) -> Pair:
     """The tiny pair with a draft whose head names the wrong token every time."""
 
@@ -154,10 +194,12 @@ def test_a_draft_that_accepts_nothing_is_refused_by_the_floor(
 
 
 def test_forced_acceptance_is_unproven_not_failed(servers: ServerPool, tiny: Pair) -> None:
-    server = servers.start(_launch(tiny, SGLANG_SIMULATE_ACC_LEN="2.5"))
+    floor = ("--speculative-min-accept-length", "4.5")
+    server = servers.start(_launch(tiny, *floor, SGLANG_SIMULATE_ACC_LEN="2.5"))
     with server:
         server.wait_ready()
         client = Client(server.url)
         found = _info(client)["speculative_self_test"]
         client.close()
     assert found["state"] == "unproven" and "SGLANG_SIMULATE_ACC_LEN" in found["reason"]
+    assert found["reason"].endswith("; --speculative-min-accept-length 4.5 is not held")

@@ -5,6 +5,8 @@
     memory STAGE    the allocator is asked for more than there is, in this stage of construction
     crash STAGE     native code reads where nothing is
     port STAGE      another program takes the server's port, in this stage of construction
+    verify MODE     the last token that a verify says is wrong, only in the steps of one mode of the
+                    self-test: `greedy`, `hit`, `batch`, `sampled`, `chunked`, `grammar`
     skip draft      the draft's graphs are left out; the CPU has none anyway
     capture MODEL   the model (`target` or `draft`, of the Llama sort) synchronises while it is
                     captured, which CUDA does not allow; the CPU captures nothing
@@ -31,7 +33,7 @@ import torch
 from sglang.srt.managers import data_parallel_controller, detokenizer_manager
 from sglang.srt.models import llama, llama_eagle3
 from sglang.srt.spec_hardening import construction
-from sglang.srt.speculative import eagle_worker_v2
+from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_BROKEN"
 OTHER = socket.socket()
@@ -72,6 +74,35 @@ def spoil_capture(model: str) -> None:
     cls.forward = spoilt
 
 
+# Whether a verify batch is one of the mode's.
+MODES: dict[str, Callable[[Any], bool]] = {
+    "greedy": lambda batch: len(batch.reqs) == 1 and not batch.reqs[0].cached_tokens,
+    "hit": lambda batch: len(batch.reqs) == 1 and batch.reqs[0].cached_tokens > 0,
+    "batch": lambda batch: len(batch.reqs) > 1,
+    "sampled": lambda batch: not batch.sampling_info.is_all_greedy,
+    "chunked": lambda batch: batch.reqs[0].extend_batch_idx > 1,
+    "grammar": lambda batch: batch.has_grammar,
+}
+
+
+def other_digit(token: torch.Tensor) -> torch.Tensor:
+    """Of the embedded pair's vocabulary, where those are 32 to 41; the end stays the end."""
+    return torch.where((token >= 32) & (token < 42), 32 + (token - 32 + 5) % 10, token)
+
+
+def spoil_verify(mode: str) -> None:
+    plain = eagle_worker_common.eagle_sample
+
+    def spoilt(verify_input: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        predict, accept_lens, accept_index = plain(verify_input, batch, *args, **kwargs)
+        last = accept_index[0, int(accept_lens[0]) - 1]
+        if MODES[mode](batch):
+            predict[last] = other_digit(predict[last]) if batch.has_grammar else predict[last] ^ 1
+        return predict, accept_lens, accept_index
+
+    eagle_worker_common.eagle_sample = spoilt
+
+
 def take_port(stage: str) -> None:
     """Bound and not listened to: who asks is refused at once."""
     port = int(sys.argv[sys.argv.index("--port") + 1])
@@ -106,6 +137,7 @@ how, _, what = os.environ[VARIABLE].partition(" ")
     "capture": spoil_capture,
     "skip": skip_capture,
     "port": take_port,
+    "verify": spoil_verify,
     "controller": break_controller,
     "detokenizer": break_detokenizer,
 }[how](what)

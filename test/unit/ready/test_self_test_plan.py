@@ -18,6 +18,7 @@ def _scheduler(**given: object) -> SimpleNamespace:
         "truncation_align_size": None,
         "max_req_input_len": 4096,
         "max_total_num_tokens": 4096,
+        "disable_radix_cache": False,
     }
     return SimpleNamespace(**(plain | given))
 
@@ -80,3 +81,27 @@ def test_the_servers_chunk_is_put_back() -> None:
     with pytest.raises(RuntimeError), states.in_chunks(scheduler, 64):
         raise RuntimeError
     assert scheduler.chunked_prefill_size == 2048
+
+
+@pytest.mark.parametrize(
+    ("page", "tokens"), [(1, 24), (16, 24), (22, 24), (23, 48), (64, 130), (128, 258)]
+)
+def test_the_prompt_of_the_prefix_hit_is_longer_than_a_page(page: int, tokens: int) -> None:
+    """Only whole pages are found again; the first run of the prompt leaves them."""
+    (first, again), left_out = plan._one(_scheduler(page_size=page), PROMPTS)
+    assert (first.name, again.name) == ("greedy", "prefix hit") and left_out == []
+    assert first.prompts == again.prompts and len(again.prompts[0]) == tokens > page + 1
+
+
+def test_a_page_for_which_there_is_no_room_is_said_to_be_left_out() -> None:
+    full = 130 + 2 * plan.NEW_TOKENS
+    for room in ("max_req_input_len", "max_total_num_tokens"):
+        found, left_out = plan._one(_scheduler(page_size=64, **{room: full - 1}), PROMPTS)
+        assert [case.name for case in found] == ["greedy"]
+        assert left_out == ["prefix hit (no room for a prompt of 130 tokens)"]
+        assert len(plan._one(_scheduler(page_size=64, **{room: full}), PROMPTS)[0]) == 2
+
+
+def test_a_server_without_a_cache_has_no_prefix_to_hit() -> None:
+    found, left_out = plan._one(_scheduler(disable_radix_cache=True), PROMPTS)
+    assert [case.name for case in found] == ["greedy"] and left_out == []

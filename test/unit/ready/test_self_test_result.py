@@ -52,6 +52,48 @@ def test_constrained_output_must_match() -> None:
         compare.check_pattern(case, "12345x")
 
 
+DIGITS = frozenset({3, 4})
+
+
+@pytest.mark.parametrize(
+    ("token", "value", "best", "passes"),
+    [
+        (3, -0.5, {3: -0.5, 9: -0.1}, True),  # 9 is no digit, so the constraint forbids it
+        (3, -4.0, {3: -4.0, 4: -0.5}, False),
+        (3, float("nan"), {4: -0.5}, False),
+        (3, -1.4, {4: -0.5}, True),  # within rounding
+        (3, -9.0, {9: -0.1, 8: -0.5}, True),  # nothing is known of other digits
+        (7, -9.0, {4: -0.5}, True),  # the end, or several digits in one token
+    ],
+)
+def test_a_constrained_digit_must_be_the_one_that_the_target_would_say(
+    token: int, value: float, best: dict[int, float], passes: bool
+) -> None:
+    logprob = SimpleNamespace(
+        input_token_logprobs_val=[None, value],
+        input_top_logprobs_val=[None, list(best.values())],
+        input_top_logprobs_idx=[None, list(best)],
+    )
+    case, teacher = Case("grammar", ((1, 2),), check="pattern"), SimpleNamespace(logprob=logprob)
+    if passes:
+        compare.check_constrained(case, [token], teacher, 1.0, DIGITS)
+    else:
+        with pytest.raises(SelfTestError, match="mode grammar: digit 3 at output position 0 of 1"):
+            compare.check_constrained(case, [token], teacher, 1.0, DIGITS)
+
+
+def test_only_tokens_that_are_a_digit_alone_count() -> None:
+    """A tokenizer names another token, or none, for a digit that it does not have."""
+    words = ["<unk>", "▁1", "1", "2", "12"]
+    tokenizer = SimpleNamespace(
+        convert_tokens_to_ids=lambda word: (
+            words.index(word) if word in words else None if word == "9" else 0
+        ),
+        convert_ids_to_tokens=lambda number: words[number],
+    )
+    assert compare.digits_of(tokenizer) == {2, 3}
+
+
 def test_the_log_line_says_what_was_left_out() -> None:
     result = Result(State.PROVEN, "", 1.2, 2.5, 20, ("greedy",), ("grammar (no backend)",))
     assert "accept length 2.50" in result.line and "left out: grammar" in result.line

@@ -42,6 +42,42 @@ def check(case: Case, output: list[int], teacher: Any, tolerance: float) -> None
             )
 
 
+def check_constrained(
+    case: Case, output: list[int], teacher: Any, tolerance: float, digits: frozenset[int]
+) -> None:
+    """SelfTestError if the constraint let a digit through that the model would not say first.
+
+    `digits` are the tokens of one digit each, all of which `PATTERN` allows wherever it allows one.
+    Of those the ones among the teacher's best `TOP_K` are looked at; where none is, or the output
+    has another token, nothing is said.
+    """
+    values = teacher.logprob.input_token_logprobs_val[-len(output) :]
+    tops = teacher.logprob.input_top_logprobs_val[-len(output) :]
+    names = teacher.logprob.input_top_logprobs_idx[-len(output) :]
+    for position, token in enumerate(output):
+        best = [
+            value
+            for name, value in zip(names[position], tops[position], strict=True)
+            if name in digits
+        ]
+        if token in digits and best and not values[position] >= max(best) - tolerance:
+            raise SelfTestError(
+                f"mode {case.name}: digit {token} at output position {position} of {len(output)} "
+                f"has log probability {values[position]:.2f} in a plain prefill of the same text, "
+                f"where another has {max(best):.2f}; grammar and verify disagree"
+            )
+
+
+def digits_of(tokenizer: Any) -> frozenset[int]:
+    """The ids of the tokens that are one digit and nothing else; none without such tokens."""
+    known = {digit: tokenizer.convert_tokens_to_ids(digit) for digit in "0123456789"}
+    return frozenset(
+        number
+        for digit, number in known.items()
+        if number is not None and tokenizer.convert_ids_to_tokens(number) == digit
+    )
+
+
 def check_pattern(case: Case, text: str) -> None:
     """SelfTestError if constrained output breaks its constraint."""
     if re.fullmatch(PATTERN, text.strip()) is None:

@@ -40,6 +40,7 @@ class Case:
     new_tokens: int = NEW_TOKENS
     # Held against the teacher: "argmax", "top_k", or "pattern" for the grammar.
     check: str = "argmax"
+    # It is an error if the cache does not find the prompt, not only a reason to say so.
     expect_hit: bool = False
     # Numbers of draft steps of the cycles in turn; none: as the server would choose.
     steps: tuple[int, ...] = ()
@@ -56,12 +57,7 @@ class Case:
 def cases(scheduler: Any) -> tuple[list[Case], list[str]]:
     """The cases to run on this server, and the modes left out with the reason."""
     prompts = _prompts(scheduler)
-    found = [Case("greedy", prompts[:1])]
-    left_out: list[str] = []
-    if not scheduler.disable_radix_cache:
-        found.append(
-            Case("prefix hit", prompts[:1], expect_hit=_reaches_a_page(scheduler, prompts))
-        )
+    found, left_out = _one(scheduler, prompts)
     rows = min(len(prompts), scheduler.max_running_requests)
     if rows > 1:
         found.append(Case(f"batch of {rows}", prompts[:rows]))
@@ -129,6 +125,28 @@ def _prompts(scheduler: Any) -> tuple[tuple[int, ...], ...]:
     )
 
 
+def _one(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> tuple[list[Case], list[str]]:
+    """A prompt alone, and again with a prefix that the cache holds, or why there is none. Whole
+    pages are found again, so the prompt is as long as two."""
+    greedy = Case("greedy", prompts[:1])
+    if scheduler.disable_radix_cache:
+        return [greedy], []
+    page = int(scheduler.page_size)
+    if len(prompts[0]) > page + 1:
+        return [greedy, Case("prefix hit", prompts[:1], expect_hit=True)], []
+    length = 2 * page + 2
+    if length > _room(scheduler):
+        return [greedy], [f"prefix hit (no room for a prompt of {length} tokens)"]
+    long = (_long(prompts, length),)
+    return [Case("greedy", long), Case("prefix hit", long)], []
+
+
+def _room(scheduler: Any) -> int:
+    """The most tokens that a prompt may have."""
+    room = min(scheduler.max_req_input_len, scheduler.max_total_num_tokens) - 2 * NEW_TOKENS
+    return int(room)
+
+
 def _states(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> list[Case]:
     """Each state that the server switches between, and the switch at every turn."""
     steps = candidates(scheduler)
@@ -147,7 +165,7 @@ def _chunked(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> tuple[list
     if chunk is None:
         return [], []
     limit = LONGEST_PREFILL.get(scheduler.device, LONGEST_PREFILL_ELSEWHERE)
-    room = min(scheduler.max_req_input_len, scheduler.max_total_num_tokens) - 2 * NEW_TOKENS
+    room = _room(scheduler)
     name, length = "chunked prefill", chunk + 8
     if length > min(limit, room):
         step = math.lcm(int(scheduler.page_size), scheduler.truncation_align_size or 1)
@@ -162,10 +180,6 @@ def _chunked(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> tuple[list
 def _long(prompts: tuple[tuple[int, ...], ...], length: int) -> tuple[int, ...]:
     first, *rest = prompts[0]  # what opens a text is not repeated
     return (first, *(rest * (length // len(rest) + 1)))[:length]
-
-
-def _reaches_a_page(scheduler: Any, prompts: tuple[tuple[int, ...], ...]) -> bool:
-    return len(prompts[0]) > int(scheduler.page_size) + 1
 
 
 def _has_grammar(scheduler: Any) -> bool:

@@ -33,12 +33,14 @@ def prove_decoding(scheduler: Any) -> Result | None:
         return None
     reason = scope.reason_against(scheduler)
     if reason is not None:
-        return Result(State.UNPROVEN, reason)
+        floor = get_spec().speculative_min_accept_length
+        unheld = "" if floor is None else f"; --speculative-min-accept-length {floor} is not held"
+        return Result(State.UNPROVEN, reason + unheld)
     begun = time.monotonic()
     room = quiet.room(scheduler)
     cases, left_out = plan.cases(scheduler)
     with quiet.no_trace(scheduler):
-        reqs, whole = _run(scheduler, cases)
+        reqs, untried = _run(scheduler, cases)
         quiet.flush(scheduler)
     if quiet.room(scheduler) != room:
         raise SelfTestError(
@@ -51,25 +53,25 @@ def prove_decoding(scheduler: Any) -> Result | None:
     if accept_length is None:
         raise SelfTestError("no verify ran: the requests ended without a speculative cycle")
     _hold_to_floor(accept_length, cycles)
-    left_out += [f"{name} (the prompt was prefilled at once)" for name in whole]
+    left_out += [f"{name} ({reason})" for name, reason in untried.items()]
     unseen = {f"fingerprint {n}" for n in unproven_prompts(scheduler.tp_worker.model_runner.model)}
     if unseen:
         reason = "no forward of this rank showed the states of its prompt"
         left_out += [f"{name} ({reason})" for name in sorted(unseen)]
         logger.warning("speculative self-test: %s: %s", ", ".join(sorted(unseen)), reason)
-    modes = tuple(case.name for case in cases if case.name not in {*unseen, *whole})
+    modes = tuple(case.name for case in cases if case.name not in {*unseen, *untried})
     seconds = time.monotonic() - begun
     return Result(State.PROVEN, "", seconds, accept_length, cycles, modes, tuple(left_out))
 
 
-def _run(scheduler: Any, cases: list[plan.Case]) -> tuple[list[Any], list[str]]:
+def _run(scheduler: Any, cases: list[plan.Case]) -> tuple[list[Any], dict[str, str]]:
     """All cases, then their teacher; the Reqs whose acceptance counts, and the names of the cases
-    with chunks whose prompt was prefilled at once after all."""
+    that were not what they are called, with the reason."""
     driver = Driver(scheduler)
     threshold = getattr(scheduler.draft_worker, "threshold", None)
     tolerance = compare.tolerance_of(str(scheduler.model_config.dtype))
     counted: list[Any] = []
-    whole: list[str] = []
+    untried: dict[str, str] = {}
     decoded = []
     for case in cases:
         sampling = {"max_new_tokens": case.new_tokens, **case.sampling}
@@ -88,13 +90,14 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> tuple[list[Any], list[str]]:
         ):
             reqs = driver.run(requests)
         if case.chunk and any(req.extend_batch_idx < 2 for req in reqs):
-            whole.append(case.name)
-        if case.expect_hit and not all(req.cached_tokens for req in reqs):
-            raise SelfTestError(f"mode {case.name}: the prefix was not found in the cache")
+            untried[case.name] = "the prompt was prefilled at once"
+        if case.name == "prefix hit" and not all(req.cached_tokens for req in reqs):
+            if case.expect_hit:
+                raise SelfTestError(f"mode {case.name}: the prefix was not found in the cache")
+            untried[case.name] = "nothing of the prompt was found in the cache"
         if case.check == "pattern":
             for req in reqs:
                 compare.check_pattern(case, _text(scheduler, req))
-            continue
         decoded += [
             (case, prompt, _output(req)) for prompt, req in zip(case.prompts, reqs, strict=True)
         ]
@@ -114,8 +117,12 @@ def _run(scheduler: Any, cases: list[plan.Case]) -> tuple[list[Any], list[str]]:
         ]
     )
     for (case, _, output), teacher in zip(decoded, teachers, strict=True):
-        compare.check(case, output, teacher, tolerance)
-    return counted, whole
+        if case.check == "pattern":
+            digits = compare.digits_of(scheduler.tokenizer)
+            compare.check_constrained(case, output, teacher, tolerance, digits)
+        else:
+            compare.check(case, output, teacher, tolerance)
+    return counted, untried
 
 
 def _output(req: Any) -> list[int]:
