@@ -93,10 +93,12 @@ def _metric(text: str, name: str) -> float:
 
 
 def test_it_leaves_no_trace(servers: ServerPool, tiny: Pair, proven: Client) -> None:
-    """A server that ran it and one that did not cannot be told apart by what they do next."""
-    skipped = servers.client(
-        _launch(tiny, "--chunked-prefill-size", "64", "--skip-speculative-self-test")
-    )
+    """A server that ran it and one that did not cannot be told apart by what they do next.
+
+    The first answer is drawn from a flat distribution, so it tells the state of the generator.
+    """
+    launch = _launch(tiny, "--chunked-prefill-size", "64", "--skip-speculative-self-test")
+    skipped = servers.client(launch)
     prompt = [0, *range(70, 110)]
     seen = []
     for client in (proven, skipped):
@@ -106,12 +108,15 @@ def test_it_leaves_no_trace(servers: ServerPool, tiny: Pair, proven: Client) -> 
             for name in ("spec_verify_calls", "prompt_tokens", "generation_tokens", "num_requests")
         }
         state = _info(client)["internal_states"][0]
-        first = client.generate(prompt, 12, temperature=1.0)
+        first = client.generate(prompt, 12, temperature=50.0, ignore_eos=True)
         seen.append(
             (counts, state.get("avg_spec_accept_length"), first.tokens, first.meta["cached_tokens"])
         )
     assert seen[0] == seen[1]
     assert not any(seen[0][0].values())
+    ran = servers.server(_launch(tiny, "--chunked-prefill-size", "64"))
+    text = ran.log.read_text(errors="replace")
+    assert "self-test: proven" in text and "self-test greedy" not in text  # a request's name
 
 
 def test_skipped_it_is_unproven_everywhere(servers: ServerPool, tiny: Pair) -> None:
