@@ -8,6 +8,7 @@ argv: JSON object {"engine": {Engine arguments}, "thread": make it outside the m
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 import threading
@@ -54,6 +55,8 @@ def main() -> None:
     else:
         use(plan)
     say("alive")
+    # What keeps the program from its end then is said on stderr.
+    faulthandler.dump_traceback_later(30)
 
 
 if __name__ == "__main__":
