@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import kit
 import pytest
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
+from sglang.srt.spec_hardening.threshold import measure
 from sglang_spec.client import Client
 from sglang_spec.hardening.threshold.acceptance import Acceptance
 from sglang_spec.models import Pair
@@ -55,13 +57,16 @@ def test_the_table_is_measured_and_leaves_no_trace(two_ranks: FaultyServer) -> N
     assert threshold["batches_on"] < 20
     assert [threshold["batches_off"], threshold["switches"]] == [0, 0]
     short = threshold["milliseconds"][0]
-    assert short["requests"] == [1, 2, 4]
-    assert all(len(short[phase]) == 3 for phase in PHASES)
+    log = two_ranks.server.log.read_text(errors="replace")
+    (took,) = re.findall(r"Batch threshold: costs of \d+ cells measured in ([\d.]+) s", log)
+    if float(took) < measure.SECONDS:
+        assert short["requests"] == [1, 2, 4]
+    else:  # on a busy host, where no more than two cells are sure
+        assert short["requests"] in ([1, 2, 4], [1, 4])
+    assert all(len(short[phase]) == len(short["requests"]) for phase in PHASES)
     for phase in ("decode", "draft", "verify", "draft_extend"):
         assert min(short[phase]) > 0
     assert all(gain > 0 for gain in short["gain"])
-    log = two_ranks.server.log.read_text(errors="replace")
-    assert log.count("Batch threshold: costs of ") == 1
 
 
 def test_ranks_with_different_clocks_decide_alike(two_ranks: FaultyServer) -> None:
