@@ -112,8 +112,8 @@ def test_streaming(case: Case) -> None:
     prompt = case.prompts[0]
     whole = both(case, prompt, 40)
     streamed: list[int] = []
-    came_in_parts = False
     for _ in range(20):  # what has to wait for its reader is joined, on a busy host all of it
+        chunks = 0
         with httpx.stream(
             "POST",
             f"{case.spec._http.base_url}/generate",
@@ -128,11 +128,11 @@ def test_streaming(case: Case) -> None:
                 if line.startswith("data: ") and line != "data: [DONE]":
                     streamed = json.loads(line[6:])["output_ids"]
                     assert tuple(streamed) == whole[: len(streamed)]
-                    came_in_parts |= len(streamed) < len(whole)
+                    chunks += 1
         assert tuple(streamed) == whole
-        if came_in_parts:
+        if chunks > 3:
             return
-    raise AssertionError("every answer came whole, at its end")
+    raise AssertionError("no answer came as it was made")
 
 
 def test_abort_in_the_middle(case: Case) -> None:
