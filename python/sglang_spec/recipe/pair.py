@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .problem import Problem
+from .rules import undivided
 from .sections import Recipe
 
 _OUTPUT = re.compile(r"output of layer (\d+)")
@@ -94,3 +95,7 @@ def _config_differs(recipe: Recipe) -> Iterator[Problem]:
         if wanted is not None and found is not None and wanted != found:
             remedy = f"{target / 'config.json'} says {found!r}; write that, or leave the key out"
             yield Problem("model-differs", recipe.file, f"model.{key}", wanted, remedy)
+    heads = text.get("num_attention_heads")
+    if recipe.model.attention_heads is None and isinstance(heads, int):
+        for code, key, value, remedy in undivided(recipe, heads):
+            yield Problem(code, recipe.file, key, value, remedy)

@@ -30,6 +30,9 @@ Broken = Iterator[tuple[str, str, Any, str]]
 
 def _model(recipe: Recipe) -> Broken:
     model, machine = recipe.model, recipe.machine
+    if model.served_name is not None and ":" in model.served_name:
+        remedy = "a colon separates the name of an adapter; write another sign"
+        yield "served-name", "model.served_name", model.served_name, remedy
     known = architectures()
     own = "SGLANG_EXTERNAL_MODEL_PACKAGE" in recipe.extra.environment
     if model.architecture is not None and model.architecture not in known and not own:
@@ -167,6 +170,16 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost" if address is None else address.is_loopback
 
 
+def undivided(recipe: Recipe, heads: int | None) -> Broken:
+    """Attention heads that the ranks cannot share; None where nobody says how many there are."""
+    size = recipe.nodes.tp_size
+    split = {"--attn-dp-size", "--enable-dp-attention"} & set(recipe.extra.flags)
+    if heads is not None and heads % size and not split:
+        sizes = [one for one in range(1, heads + 1) if heads % one == 0]
+        remedy = f"{heads} attention heads do not divide by it; write one of {sizes}"
+        yield "heads", "nodes.tp_size", size, remedy
+
+
 def _nodes(recipe: Recipe) -> Broken:
     nodes, gpus = recipe.nodes, recipe.machine.gpus
     if nodes.tp_size % nodes.count:
@@ -179,12 +192,7 @@ def _nodes(recipe: Recipe) -> Broken:
         found = re.fullmatch(r"\S+:(\d{1,5})", nodes.leader)
         if found is None or not 1 <= int(found[1]) <= 65535:
             yield "nodes", "nodes.leader", nodes.leader, "write HOST:PORT, the port from 1 to 65535"
-    heads = recipe.model.attention_heads
-    split = {"--attn-dp-size", "--enable-dp-attention"} & set(recipe.extra.flags)
-    if heads is not None and heads % nodes.tp_size and not split:
-        sizes = [one for one in range(1, heads + 1) if heads % one == 0]
-        remedy = f"{heads} attention heads do not divide by it; write one of {sizes}"
-        yield "heads", "nodes.tp_size", nodes.tp_size, remedy
+    yield from undivided(recipe, recipe.model.attention_heads)
     here = nodes.tp_size // nodes.count
     if gpus is not None and recipe.model.device == "cuda" and gpus < here:
         yield "gpus", "machine.gpus", gpus, f"a node has {here} ranks, one a GPU"

@@ -94,7 +94,8 @@ def test_a_variable_that_one_node_has_set(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("key", ["pin", "patch set", "contract slot 0", "package torch"])
 def test_the_odd_one_of_three_is_named(tmp_path: Path, key: str) -> None:
-    files = [written(tmp_path, rank, "nodes.tp_size=9", of=3) for rank in range(3)]
+    sizes = ("nodes.tp_size=9", "model.attention_heads=72")
+    files = [written(tmp_path, rank, *sizes, of=3) for rank in range(3)]
     odd = NodeRecord.load(files[1])
     files[1].write_text(replace(odd, compared=odd.compared | {key: "another"}).dump())
     assert compared(*files)[0] == 1

@@ -255,6 +255,13 @@ EDITS = {
     "a host without GPUs that has eight": Edit(
         "layers = 61", 'layers = 61\ndevice = "cpu"', "no-gpus", "model.device", "leave out one"
     ),
+    "a colon in the name": Edit(
+        'served_name = "kimi-k2.5"',
+        'served_name = "kimi:k2"',
+        "served-name",
+        "model.served_name",
+        "colon",
+    ),
     "heads that do not divide": Edit(
         "tp_size = 8", "tp_size = 6", "heads", "nodes.tp_size", "[1, 2, 4, 8, 16, 32, 64]"
     ),
@@ -536,6 +543,12 @@ def test_a_config_that_says_otherwise(tiny: Pair, tmp_path: Path) -> None:
     problems = told(pair_recipe(tmp_path, tiny, more=more))
     assert [one["code"] for one in problems] == ["model-differs"] * 2
     assert "LlamaForCausalLM" in problems[0]["remedy"]
+
+
+def test_heads_that_only_the_config_tells(tiny: Pair, tmp_path: Path) -> None:
+    (problem,) = told(pair_recipe(tmp_path, tiny), "--set", "nodes.tp_size=3")
+    assert (problem["code"], problem["key"]) == ("heads", "nodes.tp_size")
+    assert "16 attention heads" in problem["remedy"]
 
 
 def test_the_file_of_secrets(tiny: Pair, tmp_path: Path) -> None:
