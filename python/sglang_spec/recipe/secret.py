@@ -32,8 +32,15 @@ def holds_password(value: Any) -> bool:
 
 
 def shown(value: Any) -> Any:
-    """A value as an error may repeat it: tables without what they hold."""
-    return f"{{{HIDDEN}}}" if isinstance(value, dict) or holds_password(value) else value
+    """A value as an error may repeat it: one that holds a secret is not."""
+    return HIDDEN if holds_password(value) or _names_one(value) else value
+
+
+def _names_one(value: Any) -> bool:
+    """Whether something in a table or a list of tables goes by the name of a secret."""
+    if isinstance(value, dict):
+        return any(is_secret_name(name) or _names_one(one) for name, one in value.items())
+    return isinstance(value, (list, tuple)) and any(map(_names_one, value))
 
 
 def given(file: str, path: str) -> Problem:

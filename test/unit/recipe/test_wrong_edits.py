@@ -456,6 +456,14 @@ def test_nor_is_one_of_the_command_line(change: str) -> None:
     assert said.exit_code == 1 and "s3cret" not in said.output
 
 
+@pytest.mark.parametrize("table", ['{api_key = "s3cret"}', '[{deep = {token = "s3cret"}}]'])
+def test_nor_is_one_in_a_table_that_has_another_name(table: str, tmp_path: Path) -> None:
+    path = tmp_path / "edited.toml"
+    path.write_text(recipe(BASE).read_text().replace("[nodes]", f"more = {table}\n[nodes]"))
+    (problem,) = told(path)
+    assert problem["code"] == "unknown-key" and "s3cret" not in str(problem)
+
+
 def test_what_only_sounds_like_a_secret() -> None:
     found = load(
         recipe(BASE),
