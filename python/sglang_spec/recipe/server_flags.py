@@ -31,6 +31,14 @@ class Flag:
     switch: bool = False
 
 
+# Of a package that SGLang requires, whose plugin adds them where `sglang serve` loads plugins.
+PLUGIN_FLAGS = (
+    Flag(("--servicer-impl",)),
+    Flag(("--metrics-host",)),
+    Flag(("--metrics-port",)),
+)
+
+
 @lru_cache(maxsize=1)
 def server_flags() -> dict[str, Flag]:
     """By spelling, every flag that the server takes.
@@ -39,7 +47,7 @@ def server_flags() -> dict[str, Flag]:
         ImportError: the declarations are not where they were: upstream moved them.
     """
     lists = _lists(_tree(_CHOICES))
-    found: dict[str, Flag] = {}
+    found = {name: one for one in PLUGIN_FLAGS for name in one.names}
     for file in sorted((srt() / _FIELDS).glob("*.py")):
         for one in _declared(_tree(f"{_FIELDS}/{file.name}"), lists):
             found |= dict.fromkeys(one.names, one)
