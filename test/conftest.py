@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell starts what is to run in the background, and all that we start inherits it:
+        # what is interrupted by a test would not notice.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = gpus.why_none() if config.getoption("--require-gpu") else ""
     if missing:
         raise pytest.UsageError(f"this run needs a CUDA GPU (--require-gpu): {missing}")
