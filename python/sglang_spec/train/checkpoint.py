@@ -17,6 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from .model import Draft
+from .optimizer import Optimizers
 
 FILE, LOG = "checkpoint.safetensors", "log.jsonl"
 _FORMAT = "sglang-spec-train/1"
@@ -43,13 +44,13 @@ class State:
     done: bool = False
 
 
-def save(folder: Path, state: State, draft: Draft, optimizer: torch.optim.Optimizer) -> None:
+def save(folder: Path, state: State, draft: Draft, optimizer: Optimizers) -> None:
     """Write a checkpoint; the one before stays until the new one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     held = {"tokens": draft.tokens, "scale": draft.scale}
     for name, one in draft.named_parameters():
         held[f"model.{name}"] = one.detach()
-        for key, value in optimizer.state.get(one, {}).items():
+        for key, value in optimizer.moments(one).items():
             held[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
     tensors = {name: one.cpu().contiguous() for name, one in held.items()}
     partial = folder / (FILE + ".partial")
@@ -77,9 +78,7 @@ def read(folder: Path) -> tuple[State, dict[str, torch.Tensor]] | None:
     return State(**json.loads(about["state"])), tensors
 
 
-def restore(
-    tensors: dict[str, torch.Tensor], draft: Draft, optimizer: torch.optim.Optimizer
-) -> None:
+def restore(tensors: dict[str, torch.Tensor], draft: Draft, optimizer: Optimizers) -> None:
     """Put a checkpoint's parameters and moments into a draft and its optimizer, in place."""
     with torch.no_grad():
         draft.scale.copy_(tensors["scale"])
@@ -93,7 +92,7 @@ def restore(
             }
             # AdamW keeps its step count where the fused kernel wants it: beside the parameter.
             for key, value in moments.items():
-                optimizer.state[one][key] = value.to(one.device)
+                optimizer.moments(one)[key] = value.to(one.device)
 
 
 def check_settings(state: State, settings: dict[str, Any], folder: Path) -> None:

@@ -64,6 +64,7 @@ class Answered:
     Args:
         rows: lines of `answers.read`.
         loop_tokens: see `loops.cut`.
+        compiled: see `Target.states`.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class Answered:
         layers: Sequence[int],
         batch_tokens: int,
         loop_tokens: int,
+        compiled: bool = False,
     ) -> None:
         self._target, self._layers, self._budget = target, tuple(layers), batch_tokens
+        self._compiled = compiled
         self._samples: list[tuple[list[int], int]] = []
         self._counts: Counter[int] = Counter()
         for row in rows:
@@ -101,7 +104,7 @@ class Answered:
         ends = torch.tensor([len(ids) for ids, _ in part], device=device)
         column = torch.arange(ids.shape[1], device=device)
         learn = (column >= starts[:, None]) & (column < ends[:, None] - 1)
-        states, last = self._target.states(ids, self._layers)
+        states, last = self._target.states(ids, self._layers, self._compiled)
         return Batch(ids, learn, states, last)
 
 

@@ -19,6 +19,7 @@ from .ends import Ends
 from .evaluate import Prepared, counts, summary
 from .heldout import Row
 from .model import Draft, DraftShape
+from .optimizer import Optimizers
 from .recipe import Recipe
 from .schedule import Schedule
 from .stop import Stop
@@ -27,7 +28,7 @@ from .stop import Stop
 # than the one that torch was built with.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _LOG_EVERY = 50  # steps
-_SETTINGS = ("layers", "vocabulary", "heads", "kv_heads", "head_dim", "intermediate")
+_SETTINGS = ("layers", "vocabulary", "heads", "kv_heads", "head_dim", "intermediate", "start")
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,11 @@ def fit(
     checkpoint.check_settings(state, settings, folder)
     tokens = held[1]["tokens"] if held else _tokens(recipe, source, ends, say)
     draft = Draft(shape_of(recipe, ends.config, len(tokens)), tokens, seed).to(device)
-    optimizer = torch.optim.AdamW(
-        draft.parameters(),
-        lr=wanted.learning_rate,
-        betas=(0.9, 0.95),
-        weight_decay=0.0,
-        fused=device.type == "cuda",
-    )
+    optimizer = Optimizers.of(draft, wanted)
     if held is not None:
         checkpoint.restore(held[1], draft, optimizer)
+    elif recipe.draft.start == "target":
+        draft.take_ends(ends.head, ends.norm)
     schedule = Schedule(
         wanted.learning_rate, wanted.warmup, wanted.final, wanted.steps, 60 * wanted.minutes
     )
@@ -82,10 +79,11 @@ def fit(
 
 
 def settings_of(recipe: Recipe, seed: int) -> dict[str, Any]:
-    """What a checkpoint cannot change: the draft's shape, and the seed."""
+    """What a checkpoint cannot change: the draft's shape and start, seed and optimizer."""
     shape = {name: value for name, value in asdict(recipe.draft).items() if name in _SETTINGS}
     shape["layers"] = list(recipe.draft.layers)
-    return {**shape, "seed": seed, "unroll": recipe.fit.unroll}
+    fit = recipe.fit
+    return {**shape, "seed": seed, "unroll": fit.unroll, "optimizer": fit.optimizer}
 
 
 def shape_of(recipe: Recipe, config: dict[str, Any], tokens: int) -> DraftShape:
@@ -124,7 +122,7 @@ class _Run:
         ends: Ends,
         folder: Path,
         draft: Draft,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizers,
         schedule: Schedule,
         state: State,
         say: Callable[[str], None],
@@ -173,17 +171,14 @@ class _Run:
     def _step(self, numbers: list[int], progress: float) -> None:
         fit, state = self.recipe.fit, self.state
         rate = self.schedule.rate(state.step, progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.set_rate(rate)
         batch = self.source.load(numbers)
         want = unroll.wanted(batch, self.ends.head, self.draft.tokens, fit.unroll)
         state.index += 1
         if len(want.best):
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             with self._precision():
-                total, right = unroll.loss(
-                    self.draft, self.ends.embedding, batch, want, fit.unroll, fit.decay
-                )
+                total, right = unroll.loss(self.draft, self.ends.embedding, batch, want, fit)
             total.backward()  # type: ignore[no-untyped-call]
             if fit.clip:
                 torch.nn.utils.clip_grad_norm_(self.draft.parameters(), fit.clip)

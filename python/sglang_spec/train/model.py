@@ -185,6 +185,17 @@ class Draft(nn.Module):
                 size = 0.005 if small else one.shape[1] ** -0.5
                 nn.init.normal_(one, std=size, generator=draw)
 
+    @torch.no_grad()
+    def take_ends(self, head: torch.Tensor, norm: torch.Tensor | None) -> None:
+        """Begin with the target's rows of `lm_head`, [vocabulary, hidden], and its norm [hidden].
+
+        Then what a residual direction says is known from the first step, and the layer has only
+        to learn what to add.
+        """
+        self.lm_head.weight.copy_(head[self.tokens])
+        if norm is not None:
+            self.norm.weight.copy_(norm)
+
     def unroll(
         self, embedding: torch.Tensor, ids: torch.Tensor, states: torch.Tensor, steps: int
     ) -> Iterator[torch.Tensor]:

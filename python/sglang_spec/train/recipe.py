@@ -71,7 +71,8 @@ class Answers:
 @dataclass(frozen=True, kw_only=True)
 class DraftSection:
     """The shape of the draft. layers: whose outputs it is given, in order. vocabulary: tokens that
-    it can draft, 0 for all of the target's. intermediate: 0 for the target's."""
+    it can draft, 0 for all of the target's. intermediate: 0 for the target's. start: "drawn" at
+    random, or with the norm and the head of the "target"."""
 
     layers: tuple[int, ...] = key(default=MISSING)
     vocabulary: int = key(default=0, least=0)
@@ -79,6 +80,7 @@ class DraftSection:
     kv_heads: int = key(default=8, least=1)
     head_dim: int = key(default=64, least=2)
     intermediate: int = key(default=0, least=0)
+    start: str = key(default="drawn", one_of=("drawn", "target"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,8 @@ class Fit:
     unroll: draft steps that are unrolled, and decay: weight of each against the one before.
     batch_tokens: of the padded batch. final: last learning rate as a share of `learning_rate`.
     loop_tokens: of an answer that repeats itself, kept after the first round. evaluate_every and
-    save_every are steps, 0 for only at the end.
+    save_every are steps, 0 for only at the end. optimizer: of the matrices other than the head.
+    compile: the target's layers and the loss by torch.compile, which needs a C compiler.
     """
 
     seeds: tuple[int, ...] = key(default=(0,))
@@ -104,6 +107,8 @@ class Fit:
     loop_tokens: int = key(default=64, least=0)
     evaluate_every: int = key(default=0, least=0)
     save_every: int = key(default=0, least=0)
+    optimizer: str = key(default="adamw", one_of=("adamw", "muon"))
+    compile: bool = key(default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,7 +208,8 @@ class Work:
         if "ends" not in self._loaded:
             if self.data is None:
                 target = self._target()
-                made = Ends(target.embedding, target.head, target.shape.config)
+                ends = target.embedding, target.head, target.shape.config, target.final_norm
+                made = Ends(*ends)
             else:
                 made = read_ends(self.target, dtype_of(self.recipe.target.dtype), here())
             self._loaded["ends"] = made
@@ -222,9 +223,8 @@ class Work:
             layers, fit = self.recipe.draft.layers, self.recipe.fit
             if self.data is None:
                 rows = answers.read(self.output / "answers")
-                made: Any = Answered(
-                    self._target(), rows, layers, fit.batch_tokens, fit.loop_tokens
-                )
+                sizes = fit.batch_tokens, fit.loop_tokens
+                made: Any = Answered(self._target(), rows, layers, *sizes, fit.compile)
             else:
                 made = Captured(self.data, layers, fit.batch_tokens, here())
             self._loaded["source"] = made

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from .cross_entropy import cross_entropy
 from .data import Batch
 from .model import Draft
+from .recipe import Fit
 
 _ROWS = 8192  # rows of the target's logits at a time; the whole vocabulary is wide
 
@@ -62,7 +64,7 @@ def wanted(batch: Batch, head: torch.Tensor, tokens: torch.Tensor, unroll: int) 
 
 
 def loss(
-    draft: Draft, embedding: torch.Tensor, batch: Batch, want: Wanted, unroll: int, decay: float
+    draft: Draft, embedding: torch.Tensor, batch: Batch, want: Wanted, fit: Fit
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The weighted sum over steps of the mean cross entropy, and right drafts of each step.
 
@@ -70,11 +72,11 @@ def loss(
         The loss, and [unroll] counts of positions whose best draft is the target's best token.
     """
     total = torch.zeros((), device=want.best.device)
-    right = torch.zeros(unroll, dtype=torch.long, device=want.best.device)
-    chains = draft.unroll(embedding, batch.ids, batch.states, unroll)
+    right = torch.zeros(fit.unroll, dtype=torch.long, device=want.best.device)
+    chains = draft.unroll(embedding, batch.ids, batch.states, fit.unroll)
     for step, state in enumerate(chains):
         # Step k of the chain that starts at t is about the token at t + 2 + k.
-        logits = draft.logits(state[want.row, want.place - 1 - step]).float()
-        total = total + decay**step * F.cross_entropy(logits, want.chance)
+        logits = draft.logits(state[want.row, want.place - 1 - step])
+        total = total + fit.decay**step * cross_entropy(logits, want.chance, fit.compile)
         right[step] = (logits.detach().argmax(-1) == want.best).sum()
     return total, right
