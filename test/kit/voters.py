@@ -81,6 +81,9 @@ def build_group(rank: int, gpus: int, fault: str) -> dict[str, Any]:
     vote.TIMEOUT_S = 60.0 if gpus else 6.0 if fault == "start" else 300.0
     lines: list[str] = []
     collect = _Collect(lines)
+    said: list[str] = []
+    listen = _Collect(said, logging.WARNING)
+    logging.getLogger("sglang").addHandler(listen)  # type: ignore[arg-type]
     logging.getLogger(vote.__name__).addHandler(collect)  # type: ignore[arg-type]
     real = custom_all_reduce.dispatch_custom_allreduce if gpus else lambda **_: OnCpu
 
@@ -122,11 +125,14 @@ def build_group(rank: int, gpus: int, fault: str) -> dict[str, Any]:
         torch.cuda.synchronize()
     custom_all_reduce.dispatch_custom_allreduce = plain
     logging.getLogger(vote.__name__).removeHandler(collect)  # type: ignore[arg-type]
+    logging.getLogger("sglang").removeHandler(listen)  # type: ignore[arg-type]
     return {
         "custom": group.ca_comm is not None and not group.ca_comm.disabled,
         "total": float(total.float().mean()),
         "outcome": vote.outcomes.get("custom all-reduce", ""),
         "log": lines,
+        "class": type(group.ca_comm).__name__,
+        "said": said,
     }
 
 
@@ -149,10 +155,8 @@ class OnCpu:
 class _Collect:
     """A logging handler without the logging: keeps the messages."""
 
-    level = 0
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
+    def __init__(self, lines: list[str], level: int = 0) -> None:
+        self._lines, self.level = lines, level
 
     def handle(self, record: Any) -> bool:
         self._lines.append(record.getMessage())
