@@ -90,6 +90,17 @@ def test_tokens_are_those_without_speculation(name: str, client: Client, batch: 
         deepseek.check_accepted(answer)
 
 
+def test_experts_run_on_the_kernels_that_were_asked_for(
+    name: str, client: Client, fleet: Fleet, marked: Marked
+) -> None:
+    """Without a flag INT4 experts run on Marlin, but on SM100 upstream chooses Triton."""
+    setup = SETUPS[name]
+    in_triton = "--moe-runner-backend" in setup.flags or gpus.capability()[0] == 10
+    chosen = "WNA16TritonMoE" if in_triton else "WNA16MarlinMoEMethod"
+    log = fleet.server(setup.launch(marked(setup)), f"kimi-{name}").log.read_text()
+    assert f"Using CompressedTensors{chosen}" in log
+
+
 def test_captured_layers_are_those_of_the_contract(name: str, client: Client) -> None:
     deepseek.check_captured(SETUPS[name], client)
 
