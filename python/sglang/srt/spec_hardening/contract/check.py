@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from .checkpoint import Checkpoint, read_config
@@ -16,7 +17,9 @@ from .shapes import (
     check_heads,
     check_hidden,
     check_rope,
+    check_target,
     check_vocabulary,
+    is_whole,
 )
 from .slots import check_ids, check_stages
 from .weights import check_weights
@@ -76,6 +79,8 @@ def _read_both(
 def _refuse_path(role: str, model: str | Path, findings: Findings) -> None:
     key = "--model-path" if role == "target" else "--speculative-draft-model-path"
     remedy = "no such folder"
+    if os.path.isfile(model):
+        remedy = "this is a file; name the folder that holds config.json and the weights"
     if is_hub_id(model):
         remedy += ", and no such hub id in the local Hugging Face cache; download it first"
     findings.refuse(f"{role}-not-found", "command line", key, str(model), remedy)
@@ -89,6 +94,7 @@ def _check(
     family = _family(target, settings, findings)
     config = draft.config
     ids = resolve_ids(config, draft.config_file, findings)
+    check_target(target, findings)
     check_hidden(draft, target, findings)
     check_vocabulary(draft, target, findings)
     check_heads(draft, settings, findings)
@@ -165,7 +171,7 @@ def _slots(
         findings.note("use_aux_hidden_state is false: the draft takes the target's last state")
         return (Slot(0, "last hidden state", target.layers or 0),)
     layers = target.layers
-    if family is None or layers is None or _ids_refused(findings):
+    if family is None or not is_whole(layers) or _ids_refused(findings):
         return ()
     key = ids_key(draft.config)
     slots = check_ids(ids, family, layers, key, draft.config_file, findings)
@@ -191,9 +197,13 @@ def _count(draft: Checkpoint, ids: tuple[int, ...] | None, findings: Findings) -
     """How many states `fc` is built for, by the class's own reading of the config."""
     if not uses_aux(draft.config):
         return 0
-    declared = draft.integer("num_aux_hidden_states")
+    declared = draft.text.get("num_aux_hidden_states")
     count = len(ids) if ids else 3
-    if declared is not None and declared != count and not _ids_refused(findings):
+    if (
+        declared is not None
+        and (declared != count or not is_whole(declared))
+        and not _ids_refused(findings)
+    ):
         findings.refuse(
             "ids-count",
             draft.config_file,

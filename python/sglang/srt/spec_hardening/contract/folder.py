@@ -13,9 +13,12 @@ from pathlib import Path
 
 def find_folder(model: str | Path, revision: str | None = None) -> Path | None:
     """The folder that holds the model's config, or None if it is not on this machine."""
-    local = Path(model).expanduser()
-    if local.is_dir():
-        return local
+    try:
+        local = Path(model).expanduser()
+        if str(model) and local.is_dir():
+            return local
+    except (OSError, RuntimeError):  # a name that is too long, a home that is nobody's
+        return None
     if not is_hub_id(model):
         return None
     repository = hub_cache() / ("models--" + str(model).replace("/", "--"))
@@ -41,6 +44,6 @@ def hub_cache() -> Path:
 
 def _snapshot(repository: Path, revision: str) -> Path | None:
     reference = repository / "refs" / revision
-    commit = reference.read_text().strip() if reference.is_file() else revision
+    commit = reference.read_text(errors="replace").strip() if reference.is_file() else revision
     snapshot = repository / "snapshots" / commit
     return snapshot if (snapshot / "config.json").is_file() else None

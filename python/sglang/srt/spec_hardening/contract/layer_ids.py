@@ -18,7 +18,10 @@ from .report import Findings
 IDS = "eagle_aux_hidden_state_layer_ids"
 NESTED = "eagle_config"
 USE_AUX = "use_aux_hidden_state"
-_KNOWN = (IDS, USE_AUX, "norm_before_fc")
+NORM = "norm_before_fc"
+_KNOWN = (IDS, USE_AUX, NORM)
+# Words by which other trainers and other kinds of drafts name such a list.
+_OWNERS = ("eagle", "aux", "target", "captur", "draft", "specul", "flash")
 
 
 def resolve_ids(
@@ -75,11 +78,13 @@ def _nested(config: Mapping[str, Any], file: Path | str, findings: Findings) -> 
             f'write it as an object: {{"{IDS}": [...]}}',
         )
         return {}
-    flag = nested.get(USE_AUX, True)
-    if not isinstance(flag, bool):
-        findings.refuse(
-            "eagle-config-type", file, f"{NESTED}.{USE_AUX}", flag, "write true or false"
-        )
+    for key, flag in (
+        (f"{NESTED}.{USE_AUX}", nested.get(USE_AUX, True)),
+        (f"{NESTED}.{NORM}", nested.get(NORM, False)),
+        (NORM, config.get(NORM) or False),
+    ):
+        if not isinstance(flag, bool):
+            findings.refuse("eagle-config-type", file, key, flag, "write true or false")
     return nested
 
 
@@ -89,6 +94,9 @@ def _refuse_misspelt(
     for key in nested:
         if key not in _KNOWN and _meant_known(key, nested[key]):
             _misspelt(f"{NESTED}.{key}", nested[key], f"{NESTED}.{_meant(key)}", file, findings)
+    if config.get(USE_AUX, True) is not nested.get(USE_AUX, True) and USE_AUX in config:
+        _misspelt(USE_AUX, config[USE_AUX], f"{NESTED}.{USE_AUX}", file, findings)
+    named = nested.get(IDS) is not None or config.get(IDS) is not None
     for key, value in config.items():
         if key in (IDS, NESTED):
             continue
@@ -96,6 +104,23 @@ def _refuse_misspelt(
             _misspelt(key, value, NESTED, file, findings)
         elif _close(key, (IDS,)) or (_id_list(value) and "aux" in key.lower()):
             _misspelt(key, value, f"{NESTED}.{IDS}", file, findings)
+        elif not named and (other := _elsewhere(key, value)):
+            _misspelt(*other, f"{NESTED}.{IDS}", file, findings)
+
+
+def _elsewhere(key: str, value: Any) -> tuple[str, Any] | None:
+    """A list of layers under another's name: `target_layer_ids`, `dflash_config.layers`, …"""
+    if isinstance(value, Mapping):
+        for inner, held in value.items():
+            if _id_list(held) and _names_layers(f"{key}.{inner}", inner):
+                return f"{key}.{inner}", held
+    elif _id_list(value) and _names_layers(key, key):
+        return key, value
+    return None
+
+
+def _names_layers(path: str, name: str) -> bool:
+    return "layer" in name.lower() and any(owner in path.lower() for owner in _OWNERS)
 
 
 def _misspelt(key: str, value: Any, meant: str, file: Path | str, findings: Findings) -> None:
@@ -104,8 +129,14 @@ def _misspelt(key: str, value: Any, meant: str, file: Path | str, findings: Find
         file,
         key,
         value,
-        f"nothing reads this key, so the default layers would be captured; write it as {meant}",
+        f"nothing reads this key, so {_lost(meant)}; write it as {meant}",
     )
+
+
+def _lost(meant: str) -> str:
+    if meant.endswith((USE_AUX, NORM)):
+        return "its default would be taken"
+    return "the default layers would be captured"
 
 
 def _meant_known(key: str, value: Any) -> bool:

@@ -6,6 +6,7 @@ Needs torch; without it the contract says that the weights were not looked at.
 from __future__ import annotations
 
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ _DTYPES = {
     "torch.int64": "I64",
 }
 
+# Names that upstream leaves out, by their ends.
+_OF_A_TRAINER = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+
 
 def read_tensors(folder: Path, findings: Findings) -> dict[str, TensorInfo] | None:
     """The tensors of the folder's `.bin` (else `.pt`) files; None if none could be read."""
     files = sorted(folder.glob("*.bin")) or sorted(folder.glob("*.pt"))
-    files = [file for file in files if file.name != "training_args.bin"]
+    files = [file for file in files if not file.name.endswith(_OF_A_TRAINER)]
     if not files:
         findings.refuse(
             "weights-missing",
@@ -54,7 +58,8 @@ def read_values(tensor: TensorInfo) -> list[int]:
     """The values of one small integer or boolean tensor."""
     import torch
 
-    state = torch.load(tensor.file, map_location="cpu", weights_only=True, mmap=True)
+    mapped = zipfile.is_zipfile(tensor.file)  # files of torch before 1.6 cannot be mapped
+    state = torch.load(tensor.file, map_location="cpu", weights_only=True, mmap=mapped)
     return [int(value) for value in state[tensor.name].tolist()]
 
 
@@ -76,18 +81,37 @@ def _load(file: Path, device: str, findings: Findings) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(file, map_location=device, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError) as error:
+    except pickle.UnpicklingError as error:
         findings.refuse(
-            "weights-unsafe" if isinstance(error, pickle.UnpicklingError) else "weights-unreadable",
+            "weights-unsafe",
             file,
             "weights",
-            str(error).splitlines()[0][:200],
+            _first_line(error),
             "only tensors may be pickled; load it where you trust it and save as safetensors",
         )
         return None
-    if not isinstance(state, dict) or not all(hasattr(t, "dtype") for t in state.values()):
+    except Exception as error:  # a broken pickle may raise anything, and whatever it is is told
         findings.refuse(
-            "weights-unreadable", file, "weights", type(state).__name__, "save a dict of tensors"
+            "weights-unreadable",
+            file,
+            "weights",
+            _first_line(error),
+            "download or copy the file again, or load it elsewhere and save as safetensors",
+        )
+        return None
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and hasattr(tensor, "dtype") for name, tensor in state.items()
+    ):
+        findings.refuse(
+            "weights-unreadable",
+            file,
+            "weights",
+            type(state).__name__,
+            "save a dict of tensors by their names",
         )
         return None
     return state
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

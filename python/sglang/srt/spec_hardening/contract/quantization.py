@@ -24,6 +24,16 @@ def is_quantized(draft: Checkpoint) -> bool:
 
 def check_quantization(draft: Checkpoint, settings: Settings, findings: Findings) -> None:
     """`--quantization` speaks of the target; upstream applies it to the draft as well."""
+    for key in ("quantization_config", "compression_config"):
+        held = draft.config.get(key)
+        if held and not isinstance(held, dict):
+            findings.refuse(
+                "config-unreadable",
+                draft.config_file,
+                key,
+                held,
+                'write it as an object, e.g. {"quant_method": "fp8"}, or leave it out',
+            )
     inherited = settings.quantization
     explicit = settings.draft_quantization is not None
     if inherited in (None, UNQUANTIZED) or explicit or is_quantized(draft):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ class Problem:
             "code": self.code,
             "file": self.file,
             "key": self.key,
-            "value": self.value,
+            "value": _json_value(self.value),
             "remedy": self.remedy,
         }
 
@@ -47,6 +48,17 @@ class Problem:
         shown = repr(self.value)
         shown = shown if len(shown) <= 120 else shown[:117] + "..."
         return f"[{self.code}] {self.file}: {self.key} = {shown}: {self.remedy}"
+
+
+def _json_value(value: Any) -> Any:
+    """JSON has no NaN and no Infinity, which a config read by Python may hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _json_value(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(held) for held in value]
+    return value
 
 
 @dataclass(frozen=True)

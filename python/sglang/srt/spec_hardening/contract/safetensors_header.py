@@ -5,11 +5,13 @@ A file is eight bytes (length of the header, little endian), the header as JSON,
 
 from __future__ import annotations
 
-import json
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from .json_file import JsonError, parse
 
 # Bytes of one element; what is not listed (the 4- and 6-bit types) is not checked for its size.
 ITEM_BYTES = {
@@ -44,6 +46,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         HeaderError: not a safetensors file, or shorter than its header says.
         OSError: the file cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise HeaderError("it is not a regular file")
     size = path.stat().st_size
     with path.open("rb") as file:
         prefix = file.read(8)
@@ -55,8 +59,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         if length > size - 8:
             raise HeaderError(f"the header alone needs {length + 8} bytes, the file has {size}")
         try:
-            header = json.loads(file.read(length))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            header = parse(file.read(length))
+        except JsonError as error:
             raise HeaderError(f"the header is not JSON ({error})") from error
     return _tensors(header, path, 8 + length, size)
 
@@ -69,8 +73,8 @@ def _tensors(header: object, path: Path, data: int, size: int) -> dict[str, Tens
         if name == "__metadata__":
             continue
         try:
-            dtype, shape = str(entry["dtype"]), tuple(int(n) for n in entry["shape"])
-            begin, end = (data + int(offset) for offset in entry["data_offsets"])
+            dtype, shape = str(entry["dtype"]), tuple(_count(n) for n in entry["shape"])
+            begin, end = (data + _count(offset) for offset in entry["data_offsets"])
         except (KeyError, TypeError, ValueError) as error:
             raise HeaderError(f"the header's entry for {name} is malformed") from error
         item = ITEM_BYTES.get(dtype)
@@ -81,7 +85,25 @@ def _tensors(header: object, path: Path, data: int, size: int) -> dict[str, Tens
                 f"the file was cut short: {name} ends at byte {end}, the file has {size}"
             )
         found[name] = TensorInfo(name, dtype, shape, path, begin, end)
+    _refuse_gaps(found.values(), data, size)
     return found
+
+
+def _count(value: object) -> int:
+    """A whole number that is not negative; ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _refuse_gaps(tensors: Iterable[TensorInfo], place: int, size: int) -> None:
+    """The format's own rule: tensors follow each other from `place` to the end of the file."""
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.begin, tensor.end)):
+        if tensor.begin != place:
+            raise HeaderError(f"{tensor.name} begins at byte {tensor.begin}, not at {place}")
+        place = tensor.end
+    if place != size:
+        raise HeaderError(f"the tensors end at byte {place}, the file has {size}")
 
 
 def read_bytes(tensor: TensorInfo) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeGuard
 
-from .checkpoint import Checkpoint
+from .checkpoint import LAYER_KEYS, Checkpoint
 from .report import Findings
 from .settings import Settings
 
@@ -15,6 +16,7 @@ _LENGTH_KEYS = (
     "model_max_length",
     "max_position_embeddings",
 )
+ROPE_KEYS = ("rope_parameters", "rope_scaling")
 _ROPE_TYPES = (
     "default",
     "linear",
@@ -27,6 +29,37 @@ _ROPE_TYPES = (
 )
 
 
+def is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """A finite number above zero; JSON as Python reads it knows NaN and Infinity too."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def check_target(target: Checkpoint, findings: Findings) -> None:
+    """The target's config says what the draft is held against: layers, width, tokens.
+
+    A key that is left out has its class's default, which needs that class; without the number of
+    layers no slot can be named.
+    """
+    for keys in (LAYER_KEYS, ("hidden_size",), ("vocab_size",)):
+        held = {key: target.text[key] for key in keys if target.text.get(key) is not None}
+        if any(is_whole(value) for value in held.values()):
+            continue
+        key, value = next(iter(held.items()), (keys[0], None))
+        report = findings.refuse if held or keys is LAYER_KEYS else findings.warn
+        report(
+            "target-size",
+            target.config_file,
+            target.prefix + key,
+            value,
+            "nothing says what the draft is to be held against here; write the size that the "
+            "target's class takes, a positive integer",
+        )
+
+
 def check_hidden(draft: Checkpoint, target: Checkpoint, findings: Findings) -> None:
     """The width of the states the draft takes is the target's."""
     hidden = target.integer("hidden_size")
@@ -37,7 +70,7 @@ def check_hidden(draft: Checkpoint, target: Checkpoint, findings: Findings) -> N
             "hidden-size",
             draft.config_file,
             draft.prefix + key,
-            taken,
+            draft.text.get(key),
             f"the target's states have {hidden} elements ({target.config_file}); this draft was "
             f"made for another target, or lacks target_hidden_size {hidden}",
         )
@@ -46,12 +79,12 @@ def check_hidden(draft: Checkpoint, target: Checkpoint, findings: Findings) -> N
 def check_vocabulary(draft: Checkpoint, target: Checkpoint, findings: Findings) -> None:
     """Both speak of the same tokens, and the draft's reduced vocabulary is a part of them."""
     vocab, theirs = draft.integer("vocab_size"), target.integer("vocab_size")
-    if vocab != theirs:
+    if vocab != theirs and (vocab is None or theirs is not None):
         findings.refuse(
             "vocab-size",
             draft.config_file,
             draft.prefix + "vocab_size",
-            vocab,
+            draft.text.get("vocab_size"),
             f"the target has {theirs} tokens ({target.config_file}) and the draft takes its "
             "embedding; use a draft trained for this target",
         )
@@ -68,7 +101,7 @@ def check_vocabulary(draft: Checkpoint, target: Checkpoint, findings: Findings) 
                 "the target's head",
             )
         return
-    if not isinstance(reduced, int) or reduced < 1 or (vocab is not None and reduced > vocab):
+    if not is_whole(reduced) or (vocab is not None and reduced > vocab):
         findings.refuse(
             "draft-vocab-size",
             draft.config_file,
@@ -118,7 +151,7 @@ def check_rope(draft: Checkpoint, target: Checkpoint, findings: Findings) -> Non
     """A rotary embedding upstream can build, and of the kind whose positions the target has."""
     key, scaling = rope(draft)
     theta = draft.text.get("rope_theta", scaling.get("rope_theta", 10000.0))
-    if isinstance(theta, bool) or not isinstance(theta, (int, float)) or theta <= 0:
+    if not _is_number(theta):
         findings.refuse(
             "rope",
             draft.config_file,
@@ -132,11 +165,8 @@ def check_rope(draft: Checkpoint, target: Checkpoint, findings: Findings) -> Non
         findings.refuse(
             "rope", draft.config_file, key, kind, f"write one of {', '.join(_ROPE_TYPES)}"
         )
-    factor = scaling.get("factor", 1.0)
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor <= 0:
-        findings.refuse(
-            "rope", draft.config_file, f"{key}.factor", factor, "write a positive number"
-        )
+    for checkpoint in (draft, target):
+        _check_scaling(checkpoint, findings)
     if multimodal and "mrope_section" not in rope(target)[1]:
         findings.refuse(
             "rope",
@@ -147,9 +177,28 @@ def check_rope(draft: Checkpoint, target: Checkpoint, findings: Findings) -> Non
         )
 
 
+def _check_scaling(checkpoint: Checkpoint, findings: Findings) -> None:
+    for name in ROPE_KEYS:
+        held = checkpoint.text.get(name)
+        if held is not None and not isinstance(held, dict):
+            findings.refuse(
+                "rope",
+                checkpoint.config_file,
+                checkpoint.prefix + name,
+                held,
+                'write it as an object, e.g. {"rope_type": "default"}, or leave it out',
+            )
+    key, scaling = rope(checkpoint)
+    factor = scaling.get("factor", 1.0)
+    if not _is_number(factor):
+        findings.refuse(
+            "rope", checkpoint.config_file, f"{key}.factor", factor, "write a positive number"
+        )
+
+
 def rope(checkpoint: Checkpoint) -> tuple[str, dict[str, Any]]:
     """The key and the rope parameters under it, {} where the config has none."""
-    for key in ("rope_parameters", "rope_scaling"):
+    for key in ROPE_KEYS:
         value = checkpoint.text.get(key)
         if isinstance(value, dict):
             return checkpoint.prefix + key, value
@@ -163,7 +212,10 @@ def context_length(checkpoint: Checkpoint) -> int:
     if "original_max_position_embeddings" in scaling or scaling.get("rope_type") == "llama3":
         factor = 1
     length = checkpoint.integer(*_LENGTH_KEYS) or 2048
-    return int(factor * length) if isinstance(factor, (int, float)) else length
+    try:
+        return int(factor * length) if _is_number(factor) else length
+    except OverflowError:  # of a length beyond any float
+        return length
 
 
 def check_context(

@@ -35,6 +35,8 @@ def check_tensors(
     for name, tensor in tensors.items():
         parameter = layout.parameter_name(name)
         if parameter in layout.parameters:
+            if other := found.get(str(parameter)):
+                _refuse_second(tensor, other, findings)
             found[str(parameter)] = tensor
         elif parameter is not None and not (quantized and _is_projection(name)):
             unknown.append(tensor)
@@ -54,6 +56,17 @@ def check_tensors(
         if not (quantized and _is_projection(name)):
             _check_one(name, tensor, layout.parameters[name], findings)
     return found
+
+
+def _refuse_second(tensor: TensorInfo, first: TensorInfo, findings: Findings) -> None:
+    findings.refuse(
+        "tensor-twice",
+        tensor.file,
+        tensor.name,
+        first.name,
+        f"{first.name} is loaded into the same parameter, and the one that is read last stays; "
+        "remove the one that is not meant",
+    )
 
 
 def _is_projection(name: str) -> bool:

@@ -27,11 +27,12 @@ def check_weights(draft: Checkpoint, folder: Path, count: int, findings: Finding
     try:
         layout, sizes = _layout(draft, count)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        key = str(error).strip("'")
         findings.refuse(
             "config-unreadable",
             draft.config_file,
-            str(error).strip("'"),
-            None,
+            draft.prefix + key,
+            draft.text.get(key.partition(" ")[0]),
             f"{draft.architecture} needs this key, an integer",
         )
         return
@@ -55,7 +56,17 @@ def _layout(draft: Checkpoint, count: int) -> tuple[Layout, Sizes]:
 
 def _check_fc(fc: TensorInfo | None, sizes: Sizes, draft: Checkpoint, findings: Findings) -> None:
     """The one tensor that says what the draft was trained on."""
-    if fc is None or len(fc.shape) != 2:
+    if fc is None:
+        return
+    if len(fc.shape) != 2:
+        expected_shape = [sizes.hidden, sizes.target_hidden * sizes.slots]
+        findings.refuse(
+            "tensor-shape",
+            fc.file,
+            fc.name,
+            list(fc.shape),
+            f"it must be a matrix {expected_shape}",
+        )
         return
     rows, width = fc.shape
     key = ids_key(draft.config)
