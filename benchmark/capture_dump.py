@@ -1,6 +1,7 @@
 """What capturing costs, and what the incident of the wrong layers looks like in figures.
 
     python benchmark/capture_dump.py [dump compare incident] [--turns 8] [--output FILE]
+    python benchmark/capture_dump.py dump --prompts 512 --arg=--mem-fraction-static=0.3   # on a GPU
 
 On the embedded pair: `capture dump` against plain prefill of the same prompts, the two servers up
 at once and asked in turns, so that whatever else the host does meets both; then a training dump
@@ -45,11 +46,19 @@ TOKENS, SLOTS, HIDDEN = 10_000, 3, 576
 WRONG, RIGHT = [-1, 3, 15], [3, 15, 27]
 
 
-def dump_speed(pair: Pair, prompts: Sequence[Prompt], turns: int, folder: Path) -> dict[str, Any]:
-    """Tokens a second of both, turn by turn; the first turn of each is not counted."""
-    plain = Launch(pair.target, arguments=("--disable-radix-cache", "--skip-server-warmup"))
+def dump_speed(
+    pair: Pair, prompts: Sequence[Prompt], turns: int, more: Sequence[str], folder: Path
+) -> dict[str, Any]:
+    """Tokens a second of both, turn by turn; the first turn of each is not counted.
+
+    Args:
+        more: further arguments of both servers.
+    """
+    alone = ("--disable-radix-cache", "--skip-server-warmup", *more)
+    plain = Launch(pair.target, arguments=alone)
     chosen = plan(pair.target, pair.draft, None)
-    capturing = launch(chosen, folder, (), "bfloat16")
+    capturing = launch(chosen, folder, more, "bfloat16")
+    began_at = os.getloadavg()[0]
     tokens = sum(len(prompt.input_ids) for prompt in prompts)
     with (
         Server(plain, folder / "plain.log") as one,
@@ -66,7 +75,7 @@ def dump_speed(pair: Pair, prompts: Sequence[Prompt], turns: int, folder: Path) 
             return tokens / (time.perf_counter() - began)
 
         def capture(turn: int) -> float:
-            numbered = [replace(p, number=p.number + 1000 * turn) for p in prompts]
+            numbered = [replace(p, number=p.number + 10_000 * turn) for p in prompts]
             began = time.perf_counter()
             with Recorder(folder, progress) as recorder:
                 send_all(other.url, folder, numbered, set(), recorder)
@@ -96,6 +105,9 @@ def dump_speed(pair: Pair, prompts: Sequence[Prompt], turns: int, folder: Path) 
         "median_ratio": round(statistics.median(ratios), 3),
         "quartiles": [round(cut, 3) for cut in statistics.quantiles(ratios, n=4)],
         "bytes_a_token": (SLOTS + 1) * chosen.hidden_size * 2,
+        "arguments": list(more),
+        # One server at a time works: what goes beyond its own cores is other work on the host.
+        "load": [round(began_at, 1), round(os.getloadavg()[0], 1)],
     }
 
 
@@ -194,13 +206,16 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--prompts", type=int, default=32, help="a turn prefills these")
     parser.add_argument("--output", type=Path, default=Path("benchmark/results/capture.json"))
+    parser.add_argument("--arg", action="append", default=[], help="of both servers (dump)")
     given = parser.parse_args()
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; parts are {', '.join(PARTS)}")
     pair = embedded_pair()
     prompts = list(read_prompts(held_out(), pair.target, LONGEST))
+    # More than there are: the same ones again, under numbers of their own.
+    many = [replace(prompts[n % len(prompts)], number=n) for n in range(given.prompts)]
     work = {
-        "dump": lambda folder: dump_speed(pair, prompts[: given.prompts], given.turns, folder),
+        "dump": lambda folder: dump_speed(pair, many, given.turns, given.arg, folder),
         "compare": compare_speed,
         "incident": lambda folder: incident(pair, prompts[:3], folder),
     }
