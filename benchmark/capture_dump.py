@@ -1,7 +1,9 @@
 """What capturing costs, and what the incident of the wrong layers looks like in figures.
 
     python benchmark/capture_dump.py [dump compare incident] [--turns 8] [--output FILE]
-    python benchmark/capture_dump.py dump --prompts 512 --arg=--mem-fraction-static=0.3   # on a GPU
+
+On a GPU, for two servers beside each other: dump --prompts 512 --arg=--attention-backend=triton
+--arg=--max-total-tokens=65536 --arg=--mem-fraction-static=0.9
 
 On the embedded pair: `capture dump` against plain prefill of the same prompts, the two servers up
 at once and asked in turns, so that whatever else the host does meets both; then a training dump

@@ -61,8 +61,9 @@ def _device() -> tuple[str, ...]:
     if host.device() == "cpu":
         return ()
     return (
-        # The fraction is only a bound: other servers on the same GPU grow while this one starts.
-        *("--mem-fraction-static", "0.3", "--max-total-tokens", "65536"),
+        # The tokens are the bound. What the fraction leaves free must be free on the whole device,
+        # where other servers have theirs: hence a large one.
+        *("--mem-fraction-static", "0.9", "--max-total-tokens", "65536"),
         *("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "16"),
         *("--chunked-prefill-size", "256"),
     )
