@@ -1,7 +1,7 @@
 """What per-position penalties cost: this tree against the same tree without them, in turn.
 
     python benchmark/fidelity.py [--batch 1 --batch 8] [--rounds 7] [--tokens 96]
-                                 [--output benchmark/results/fidelity.json]
+                                 [--backend triton] [--output benchmark/results/fidelity.json]
 
 Starts two servers with the embedded pair: one from this tree ("now"), one from a copy with the
 patches of PATCHES taken out ("before"), which counts penalties once a step. In every round each
@@ -14,21 +14,28 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sglang_spec import host
+from sglang_spec import host, process
+from sglang_spec.bench import mode, output
 from sglang_spec.client import Client
 from sglang_spec.models import embedded_pair
 from sglang_spec.server import Launch, Server, Speculation
+from vendoring.diff import FileDiff, parse_diff, places, split_lines
+from vendoring.layout import Layout
+from vendoring.series import patch_set_hash, read_series
 
 ROOT = Path(__file__).resolve().parents[1]
 PATCHES = (  # the last one first
@@ -60,14 +67,30 @@ class Measured:
 
 
 def tree_before(under: Path) -> Path:
-    """A folder to put first on PYTHONPATH: this tree without PATCHES."""
-    for name in ("sglang", "sglang_spec", "vendoring"):
-        shutil.copytree(ROOT / "python" / name, under / name, symlinks=True)
+    """A folder to put first on PYTHONPATH: the sglang that is found there without PATCHES."""
+    spec = importlib.util.find_spec("sglang")
+    assert spec is not None and spec.origin is not None
+    shutil.copytree(Path(spec.origin).parent, under / "sglang", symlinks=True)
     for slug in PATCHES:
-        patch = ROOT / "patches" / f"{slug}.patch"
-        command = ["git", "apply", "-R", "--unsafe-paths", f"--directory={under / 'sglang'}"]
-        subprocess.run([*command, str(patch)], check=True, cwd=under)
+        text = (ROOT / "patches" / f"{slug}.patch").read_text()
+        for change in parse_diff(text[text.index("\ndiff --git ") + 1 :], slug):
+            file = under / "sglang" / change.path
+            file.write_text(without(change, file.read_text()))
     return under
+
+
+def without(change: FileDiff, text: str) -> str:
+    """`text` as it was before `change`; later patches may have moved its lines."""
+    for hunk in reversed(change.hunks):
+        backwards = replace(hunk, old=hunk.new, new=hunk.old)
+        found = places(backwards, text)
+        if not found:
+            raise SystemExit(f"{change.path}, hunk {hunk.number}: a later patch changed its lines")
+        at = min(found, key=lambda line: abs(line - hunk.new_start))
+        lines = split_lines(text)
+        lines[at : at + len(hunk.new)] = hunk.old
+        text = "".join(lines)
+    return text
 
 
 def measure(client: Client, batch: int, tokens: int, penalties: str) -> Measured:
@@ -120,6 +143,7 @@ def provenance() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit.strip(),
+        "patch_set": patch_set_hash(read_series(Layout(ROOT)))[:12],
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if on_gpu else f"{os.cpu_count()} cores",
@@ -132,15 +156,22 @@ def main() -> None:
     parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--backend", help="attention backend, on a GPU (default: the server's own)")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmark/results/fidelity.json")
     given = parser.parse_args()
+    sizes = list(dict.fromkeys(given.batch or [1, 8]))
     pair = embedded_pair()
     flags = ["--skip-server-warmup", "--skip-speculative-self-test"]
     if host.device() == "cuda":
-        flags += ["--mem-fraction-static", "0.2", "--max-running-requests", "64"]
+        # Each server counts what the other took as used, so the cache's size is given instead.
+        flags += ["--mem-fraction-static", mode.SHARED_FRACTION, "--max-total-tokens", "65536"]
+        flags += ["--max-running-requests", "64", "--cuda-graph-max-bs-decode", "64"]
+        flags += ["--attention-backend", given.backend] if given.backend else []
     logs = ROOT / "build/logs"
     logs.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {"provenance": provenance(), "tokens": given.tokens}
+    process.die_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     with tempfile.TemporaryDirectory() as scratch:
         rest = os.environ.get("PYTHONPATH", "")
         trees = {"now": str(ROOT / "python"), "before": str(tree_before(Path(scratch)))}
@@ -159,12 +190,12 @@ def main() -> None:
         ):
             servers = {"before": before, "now": now}
             clients = {name: Client(one.wait_ready(600).url) for name, one in servers.items()}
-            record["batches"] = {
-                str(batch): rounds(clients, batch, given.tokens, given.rounds)
-                for batch in given.batch or [1, 8]
-            }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(record, indent=1) + "\n")
+            record |= {"partial": True, "batches": {}}
+            for batch in sizes:
+                found = rounds(clients, batch, given.tokens, given.rounds)
+                record["batches"][str(batch)] = found
+                record["partial"] = batch != sizes[-1]
+                output.replace(given.output, json.dumps(record, indent=1) + "\n")
     print(json.dumps(record["batches"], indent=1))
 
 

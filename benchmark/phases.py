@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -27,11 +29,11 @@ from typing import Any
 import click
 import httpx
 from sglang_spec import host, process
-from sglang_spec.bench import load, mode
+from sglang_spec.bench import load, mode, output
 from sglang_spec.bench.record import host as machine
 from sglang_spec.bench.shape import shapes
 from sglang_spec.bench.statistics import ratio
-from sglang_spec.server import Launch, Server
+from sglang_spec.server import Launch, Server, ServerError
 from watch_switch import VARIABLE
 
 RESULTS = Path(__file__).parent / "results/phases.json"
@@ -46,7 +48,10 @@ def spawn(command: Sequence[str], log: Path, env: dict[str, str]) -> process.Chi
 
 
 class Bench:
-    """Measures one server; `samples[requests][state]` are tokens per second by round."""
+    """Measures one server; `samples[requests][state]` are tokens per second by round.
+
+    `alone` has milliseconds of the cycles of one request: all of them, and each phase's.
+    """
 
     def __init__(self, url: str, switch: Path, shape: Any, context: int, tokens: int) -> None:
         self._url, self._switch = url, switch
@@ -55,25 +60,32 @@ class Bench:
             lambda: {"on": {}, "off": {}}
         )
         self.sum_errors: list[float] = []
+        self.cycles = 0
+        self.alone: dict[str, float] = defaultdict(float)
+
+    def warm(self, requests: int) -> None:
+        """Nothing is compiled or captured any more after it."""
+        load.burst(self._url, self._prompts(requests, 0), self._tokens)
 
     def measure(self, requests: int, number: int) -> None:
         """One round: on and off, in an order that alternates."""
         for state in ("on", "off") if number % 2 else ("off", "on"):
             self._set(state)
             before = self._phases()
-            asked = load.prompts(
-                requests, self._context, self._shape.tokens, self._shape.first, seed=number
-            )
-            burst = load.burst(self._url, asked, self._tokens)
+            burst = load.burst(self._url, self._prompts(requests, number), self._tokens)
             self.samples[requests][state][number] = burst.tok_s
             if state == "on" and requests == 1:
-                self.sum_errors.append(cycle(before, self._phases()) / outside(burst) - 1)
+                cycles, spent = between(before, self._phases())
+                self.cycles += cycles
+                for phase, milliseconds in spent.items():
+                    self.alone[phase] += milliseconds
+                inside = sum(spent.values()) / cycles / 1e3
+                self.sum_errors.append(inside / outside(burst) - 1)
 
-    def one_request(self) -> dict[str, Any]:
-        """Mean times of the band of one request."""
-        self._set("on")
-        found: dict[str, Any] = self._phases()["1"]
-        return found
+    def _prompts(self, requests: int, number: int) -> list[list[int]]:
+        return load.prompts(
+            requests, self._context, self._shape.tokens, self._shape.first, seed=number
+        )
 
     def _set(self, state: str) -> None:
         if state == "off":
@@ -90,12 +102,15 @@ class Bench:
         return phases
 
 
-def cycle(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Seconds of a cycle of one request, by its phases, between two looks at them."""
-    none = {"cycles": 0, "cycle_ms": 0.0}
+def between(before: dict[str, Any], after: dict[str, Any]) -> tuple[int, dict[str, float]]:
+    """Cycles of one request between two looks, and milliseconds of all of them by phase."""
+    none: dict[str, Any] = {"cycles": 0, "phases_ms": {}}
     old, new = before.get("1", none), after["1"]
-    sums = [band["cycles"] * band["cycle_ms"] / 1e3 for band in (old, new)]
-    return float((sums[1] - sums[0]) / (new["cycles"] - old["cycles"]))
+    spent = {
+        phase: new["cycles"] * ms - old["cycles"] * old["phases_ms"].get(phase, 0.0)
+        for phase, ms in new["phases_ms"].items()
+    }
+    return new["cycles"] - old["cycles"], spent
 
 
 def outside(burst: load.Burst) -> float:
@@ -119,17 +134,25 @@ def overhead(sample: dict[str, dict[int, float]]) -> dict[str, Any]:
 
 
 def figures(bench: Bench) -> dict[str, Any]:
-    alone = bench.one_request()
-    size = sorted(map(abs, bench.sum_errors))
-    return {
-        "phase_sum_error": {
-            "median": round(statistics.median(bench.sum_errors), 5),
-            "worst": round(size[-1], 5),
-        },
-        "cycle_over_verify": round(alone["cycle_ms"] / alone["phases_ms"]["verify"], 4),
+    """What is there after two rounds or more; without one request, the costs only."""
+    found: dict[str, Any] = {
+        "phase_sum_error": None,
+        "cycle_over_verify": None,
         "overhead": {str(count): overhead(one) for count, one in bench.samples.items()},
-        "one_request": alone,
     }
+    if bench.cycles:
+        mean = {phase: ms / bench.cycles for phase, ms in bench.alone.items()}
+        found["phase_sum_error"] = {
+            "median": round(statistics.median(bench.sum_errors), 5),
+            "worst": round(max(map(abs, bench.sum_errors)), 5),
+        }
+        found["cycle_over_verify"] = round(sum(mean.values()) / mean["verify"], 4)
+        found["one_request"] = {
+            "cycles": bench.cycles,
+            "cycle_ms": round(sum(mean.values()), 4),
+            "phases_ms": {phase: round(ms, 4) for phase, ms in mean.items()},
+        }
+    return found
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -142,53 +165,98 @@ def figures(bench: Bench) -> dict[str, Any]:
 @click.option("--tokens", default=160, show_default=True, help="New tokens of a request.")
 @click.option("--num-steps", default=3, show_default=True)
 @click.option("--accept-length", default=2.5, show_default=True, help="Of shapes without weights.")
+@click.option("--backend", help="Attention backend  [default: the server's own].")
+@click.option("--kv-tokens", default=0, help="KV cache of the server  [default: the server's own].")
+@click.option("--seconds", default=0.0, help="Stop after this time and keep what was measured.")
 @click.option("--arg", "extra", multiple=True, help="A further argument of the server.")
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
+@click.option(
+    "--logs", type=click.Path(path_type=Path), default=Path("build/logs"), show_default=True
+)
 def main(
     name: str, rounds: int, counts: Sequence[int], context: int, tokens: int, num_steps: int,
-    accept_length: float, extra: Sequence[str], results: Path,
+    accept_length: float, backend: str | None, kv_tokens: int, seconds: float,
+    extra: Sequence[str], results: Path, logs: Path,
 ) -> None:  # fmt: skip
-    """Measure the phases of a cycle and what watching them costs."""
+    """Measure the phases of a cycle and what watching them costs.
+
+    The file is written anew after every round from the second on.
+    """
+    deadline = time.monotonic() + seconds if seconds else None
     shape = shapes(accept_length)[name]
     most = max(16, *counts)
-    settings = mode.Settings(shape, None, num_steps, most_requests=most, extra=(*FLAGS, *extra))
+    settings = mode.Settings(
+        shape, backend, num_steps, most_requests=most, kv_tokens=kv_tokens, extra=(*FLAGS, *extra)
+    )
     launch = mode.launch(mode.STATIC, settings)
-    switch = Path("build/watch-off").resolve()
-    switch.parent.mkdir(parents=True, exist_ok=True)
-    switch.unlink(missing_ok=True)
+    logs.mkdir(parents=True, exist_ok=True)
+    # The time in its name: two of this program may run at a time.
+    switch = logs.resolve() / f"watch-off-{time.time_ns()}"
     environment = {**launch.environment, VARIABLE: str(switch)}
     launch = Launch(launch.model, launch.speculation, launch.dtype, launch.arguments, environment)
-    with Server(launch, Path("build/logs/phases.log"), spawn=spawn) as server:
-        server.wait_ready(900)
-        bench = Bench(server.url, switch, shape, context, tokens)
-        busy = os.getloadavg()[0]
-        for number in range(rounds):
+    process.die_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    visit: dict[str, Any] = {}
+    code, why = 0, "it is running, or was killed"
+    try:
+        with Server(launch, logs / f"phases-{name}.log", spawn=spawn) as server:
+            server.wait_ready(seconds or 900)
+            bench = Bench(server.url, switch, shape, context, tokens)
+            visit = described(server, name)
             for count in counts:
-                bench.measure(count, number)
-            click.echo(f"phases: round {number + 1} of {rounds}", err=True)
-        found = figures(bench)
-        about = httpx.get(f"{server.url}/server_info", timeout=60).json()
+                bench.warm(count)
+            for number in range(rounds):
+                if deadline is not None and time.monotonic() > deadline:
+                    why = f"its time was over after {number} of {rounds} rounds"
+                    break
+                for count in counts:
+                    bench.measure(count, number)
+                if number:
+                    keep(results, {**visit, **figures(bench), "partial": why})
+                click.echo(f"phases: round {number + 1} of {rounds}", err=True)
+            else:
+                why = ""
+    except (ServerError, load.LoadError, httpx.HTTPError) as error:
+        code, why = 1, f"{type(error).__name__}: {error}"[:2000]
+    except KeyboardInterrupt:
+        code, why = 130, "interrupted"
+    except SystemExit as leaving:
+        code, why = int(leaving.code or 1), "terminated"
+    finally:
+        switch.unlink(missing_ok=True)
+    if visit and all(len(both) > 1 for one in bench.samples.values() for both in one.values()):
+        visit = {**visit, **figures(bench), "partial": why or None}
+        keep(results, visit)
+        print(json.dumps(visit))
+    if why:
+        click.echo(f"phases: partial: {why}", err=True)
+    sys.exit(code)
+
+
+def described(server: Server, name: str) -> dict[str, Any]:
+    """When, on what and with what the server runs."""
+    about = httpx.get(f"{server.url}/server_info", timeout=60).raise_for_status().json()
     provenance = about["spec_hardening"]["provenance"]
-    visit = {
+    return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": host.device(),
-        **found,
         "where": {
             **machine(),
-            "load_average": round(busy, 1),
+            "load_average": round(os.getloadavg()[0], 1),
             "shape": name,
             "sglang": f"{provenance['version']}+spec.{provenance['spec']}",
             "patch_set": provenance["patch_set"][:12],
             "command": f"benchmark/phases.py {' '.join(sys.argv[1:])}".strip(),
         },
     }
+
+
+def keep(results: Path, visit: dict[str, Any]) -> None:
+    """The latest visit of a device and a shape is the one that counts; the whole file or none."""
     visits = json.loads(results.read_text())["visits"] if results.exists() else []
-    # The latest visit of a device and a shape is the one that counts.
-    visits = [
-        old for old in visits if (old["device"], old["where"]["shape"]) != (visit["device"], name)
-    ]
-    results.write_text(json.dumps({"visits": [*visits, visit]}, indent=1) + "\n")
-    print(json.dumps(visit))
+    place = visit["device"], visit["where"]["shape"]
+    visits = [old for old in visits if (old["device"], old["where"]["shape"]) != place]
+    output.replace(results, json.dumps({"visits": [*visits, visit]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

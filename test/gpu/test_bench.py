@@ -12,8 +12,7 @@ FEW = ("--context", "512", "--concurrency", "1,16", "--new-tokens", "128", "--ro
 
 def test_the_embedded_pair_is_measured_and_speculation_is_right(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sglang_spec", "bench", "--together", "2", *FEW, "--json",
-               "--output", str(tmp_path), "--", "--mem-fraction-static", "0.3",
-               "--attention-backend", "triton"]  # fmt: skip
+               "--output", str(tmp_path), "--", "--attention-backend", "triton"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)

@@ -113,7 +113,7 @@ def run_command(
     if mode.THRESHOLD in names and threshold > most:
         raise click.UsageError(f"--threshold {threshold} is above all loads; they reach {most}")
     try:
-        made = subject.settings(tested, cells, threshold, arguments, common.dtype)
+        made = subject.settings(tested, cells, threshold, arguments, common.dtype, common.together)
         made = replace(made, num_steps=num_steps)
         sides = [*subject.of_urls(urls), *subject.of_modes(names, made)]
         sides += [subject.of_upstream(upstream, made)] if upstream else []

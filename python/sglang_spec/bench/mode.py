@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .. import host
 from ..server import Launch, Speculation
 from .shape import Shape
 
@@ -16,6 +17,8 @@ ADAPTIVE = "adaptive"
 ALL = (OFF, STATIC, THRESHOLD, AUTO, ADAPTIVE)
 # What `auto` is held against: the best that there is without a threshold.
 RIVALS = (OFF, STATIC, ADAPTIVE)
+# Of a GPU's memory, what may be taken by all who use it once a KV cache of given size is made.
+SHARED_FRACTION = "0.96"
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,10 @@ def _common(settings: Settings) -> list[str]:
     given += ["--stream-interval", "8", "--sleep-on-idle"]
     if settings.kv_tokens:
         given += ["--max-total-tokens", str(settings.kv_tokens)]
+        if host.device() == "cuda":
+            # Servers that share a GPU each see the others' memory as used: a smaller fraction would
+            # refuse whichever comes last, though it asks for no more than the others.
+            given += ["--mem-fraction-static", SHARED_FRACTION]
     if settings.backend:
         given += ["--attention-backend", settings.backend]
     return given

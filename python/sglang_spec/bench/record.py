@@ -42,6 +42,7 @@ class Record:
             "servers": {},
             "samples": {},
             "profiles": {},
+            "failed": {},
         }
         self._visits.append(self.visit)
 
@@ -90,6 +91,7 @@ def host() -> dict[str, Any]:
     return {
         "gpu": _nvidia("name"),
         "gpu_memory": _nvidia("memory.total"),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "driver": _nvidia("driver_version"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),

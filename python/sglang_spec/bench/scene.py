@@ -16,10 +16,15 @@ from .shape import Shape
 
 
 class Scene(Protocol):
-    """`key` names it in the results; `warm` fills the prefix cache, `run` gives one measurement."""
+    """`key` names it in the results; `context` is the length of its prompts, in tokens.
+
+    `warm` fills the prefix cache, `run` gives one measurement.
+    """
 
     @property
     def key(self) -> str: ...
+    @property
+    def context(self) -> int: ...
     def warm(self, url: str) -> None: ...
     def run(self, url: str) -> dict[str, Any]: ...
 

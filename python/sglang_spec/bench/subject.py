@@ -68,11 +68,17 @@ def subject(
 
 
 def settings(
-    subject: Subject, cells: Sequence[Cell], threshold: int, extra: Sequence[str], dtype: str
+    subject: Subject,
+    cells: Sequence[Cell],
+    threshold: int,
+    extra: Sequence[str],
+    dtype: str,
+    together: int = 1,
 ) -> mode.Settings:
     """What all launched sides have in common: room for the largest cell, and how they stream.
 
-    On a GPU an event carries 8 tokens (`mode`), or the one thread of the client would be the limit.
+    On a GPU an event carries 8 tokens (`mode`), or the one thread of the client would be the limit;
+    a server takes what the memory holds, or with others beside it (`together`) what it needs.
     """
     on_cpu = host.device() == "cpu"
     most = most_requests(cells)
@@ -82,8 +88,7 @@ def settings(
         None,
         threshold=threshold,
         most_requests=most,
-        # On a CPU the cache has a fixed size; a GPU server takes what its memory holds.
-        kv_tokens=max(16384, need) if on_cpu else 0,
+        kv_tokens=max(16384, need) if on_cpu or together > 1 else 0,
         dtype=dtype,
         extra=(*(("--stream-interval", "1") if on_cpu else ()), *extra),
     )

@@ -1,9 +1,14 @@
-"""One visit to a machine: start the servers, measure the modes in turn, keep what was found."""
+"""One visit to a machine: start the servers, measure the modes in turn, keep what was found.
+
+Time on such a machine ends without a word, so what matters comes early: a round of every scene
+before the second of any, the profiles after the second. A server that is lost ends only itself.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +17,33 @@ from typing import Any
 import httpx
 
 from .. import process
-from ..server import Server, Spawn
+from ..server import Server, ServerError, Spawn
 from . import kernels
+from .load import LoadError
 from .mode import Settings, launch
 from .record import Record
 from .scene import Scene, Steady
 
 Say = Callable[[str], None]
 READY_SECONDS = 900.0
+PROFILE_AFTER = 2  # rounds
 
 
 class OutOfTime(RuntimeError):
     """The visit's time is over; what was measured is kept."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done next with the servers that are up.
+
+    "warm": all `scenes` on all of them at once; "measure": one scene on each in turn, as round
+    `number`; "profile": the kernels of all `scenes`.
+    """
+
+    kind: str
+    scenes: tuple[Scene, ...]
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,13 +67,32 @@ class Plan:
         step = self.together
         return [self.modes[at : at + step] for at in range(0, len(self.modes), step)]
 
+    def steps(self) -> Iterator[Step]:
+        """In their order. Scenes of one context length share what is in the prefix cache."""
+        lengths = dict.fromkeys(scene.context for scene in self.scenes)
+        blocks = [tuple(s for s in self.scenes if s.context == length) for length in lengths]
+        profile = [Step("profile", self.profiles)] if self.profiles else []
+        for block in blocks:
+            yield Step("warm", block)
+            for number in range(self.rounds):
+                yield from (Step("measure", (scene,), number) for scene in block)
+                if number + 1 == PROFILE_AFTER:
+                    yield from profile
+                    profile = []
+        yield from profile
+
     def describe(self) -> list[str]:
         lines = [
             f"group {number}: servers {', '.join(group)}"
             for number, group in enumerate(self.groups(), 1)
         ]
-        lines += [f"scene {scene.key}: {self.rounds} rounds in turn" for scene in self.scenes]
-        lines += [f"profile {scene.key} on {', '.join(self.profiled)}" for scene in self.profiles]
+        for step in self.steps():
+            keys = ", ".join(scene.key for scene in step.scenes)
+            if step.kind == "measure":
+                lines.append(f"round {step.number + 1} of {keys}")
+            else:
+                on = f" on {', '.join(self.profiled)}" if step.kind == "profile" else ""
+                lines.append(f"{step.kind} {keys}{on}")
         return lines
 
 
@@ -62,63 +101,85 @@ def run(
 ) -> None:
     """Measure everything in `plan`, on servers that `spawn` starts.
 
+    A server that does not start or stops to answer is stopped and noted in the visit's "failed";
+    the others go on.
+
     Raises:
-        OutOfTime, ServerError, LoadError, httpx.HTTPError: what came in the way; what was measured
-            until then is in the record.
+        OutOfTime: what was measured until then is in the record.
+        ServerError: a server was lost; raised once the others have measured everything.
     """
     deadline = time.monotonic() + plan.seconds if plan.seconds else None
     for group in plan.groups():
         with ExitStack() as stack:
-            servers = _start(group, plan, settings, record, say, stack, spawn, deadline)
-            for scene in plan.scenes:
-                _measure(scene, servers, plan, record, say, deadline)
-            for mode in plan.profiled:
-                if mode in servers:
-                    for scene in plan.profiles:
-                        _in_time(deadline)
-                        say(f"profile of {mode}, {scene.key}")
-                        found = kernels.profile(servers[mode].url, scene, plan.logs)
-                        record.visit["profiles"].setdefault(mode, {})[scene.key] = found
-                        record.write()
+            up = Up({}, record, say)
+            stack.callback(up.stop)
+            _start(up, group, plan, settings, spawn, deadline)
+            for step in plan.steps():
+                _in_time(deadline)
+                _do(step, up, plan, deadline)
+    if lost := record.visit["failed"]:
+        raise ServerError("\n".join(f"{mode}: {why}" for mode, why in lost.items()))
+
+
+@dataclass
+class Up:
+    """The servers of a group that are up, by mode."""
+
+    servers: dict[str, Server]
+    record: Record
+    say: Say
+
+    def lose(self, mode: str, error: Exception) -> None:
+        """Go on without this one."""
+        why = f"{type(error).__name__}: {error}"
+        self.say(f"{mode} is lost: {why}"[:3000])
+        self.record.visit["failed"][mode] = why[-2000:]
+        self.record.write()
+        self.servers.pop(mode).stop()
+
+    def stop(self) -> None:
+        """All of them at the same time: each may take seconds to end."""
+        if self.servers:
+            with ThreadPoolExecutor(len(self.servers)) as pool:
+                list(pool.map(lambda server: server.stop(), self.servers.values()))
 
 
 def _start(
+    up: Up,
     group: Sequence[str],
     plan: Plan,
     settings: Settings,
-    record: Record,
-    say: Say,
-    stack: ExitStack,
     spawn: Spawn,
     deadline: float | None,
-) -> dict[str, Server]:
+) -> None:
     """The group's servers, ready; they start at the same time."""
     begun = time.monotonic()
-    say(f"starting {', '.join(group)} …")
+    up.say(f"starting {', '.join(group)} …")
     launches = {mode: launch(mode, settings) for mode in group}
-    servers = {
-        mode: stack.enter_context(
-            Server(launches[mode], plan.logs / f"threshold-{mode}.log", spawn=spawn)
-        )
-        for mode in group
-    }
-    for server in servers.values():
+    for mode in group:
+        up.servers[mode] = Server(launches[mode], plan.logs / f"threshold-{mode}.log", spawn=spawn)
+    for mode, server in list(up.servers.items()):
         left = READY_SECONDS if deadline is None else deadline - time.monotonic()
-        server.wait_ready(max(min(left, READY_SECONDS), 1.0))
-    say(f"ready after {time.monotonic() - begun:.0f} s")
-    for mode, server in servers.items():
-        command = launches[mode].command(0)
-        record.visit["servers"][mode] = {
-            "command": " ".join(command[command.index("-m") :]),
-            "environment": dict(launches[mode].environment),
-            **_about(server.url, record),
-        }
-    record.write()
-    return servers
+        try:
+            server.wait_ready(max(min(left, READY_SECONDS), 1.0))
+            up.say(f"{mode} is ready after {time.monotonic() - begun:.0f} s")
+            command = launches[mode].command(0)
+            up.record.visit["servers"][mode] = {
+                "command": " ".join(command[command.index("-m") :]),
+                "environment": dict(launches[mode].environment),
+                **_about(server.url, up.record, alone=len(group) == 1),
+            }
+        except (ServerError, httpx.HTTPError) as error:
+            up.lose(mode, error)
+    up.record.write()
 
 
-def _about(url: str, record: Record) -> dict[str, Any]:
-    """Memory and threshold of a server; its provenance goes to the visit."""
+def _about(url: str, record: Record, alone: bool) -> dict[str, Any]:
+    """Memory and threshold of a server; its provenance goes to the visit.
+
+    What its graphs take is told from the free memory of the whole device: true only of a server
+    that is `alone` there.
+    """
     info = httpx.get(f"{url}/server_info", timeout=60).raise_for_status().json()
     record.visit["provenance"] = dict(info.get("spec_hardening", {}).get("provenance", {}))
     state = info["internal_states"][0]
@@ -128,33 +189,78 @@ def _about(url: str, record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {"memory": memory, "kv_tokens": memory.get("token_capacity")}
     if threshold:
         found["threshold"] = threshold
-    if isinstance(graphs, dict):
+    if alone and isinstance(graphs, dict):
         kept = sum(float(threshold.get(key, 0)) for key in ("ring_gb", "graph_gb"))
         found["state_gb"] = round(sum(v for v in graphs.values() if v) + kept, 4)
     return found
 
 
-def _measure(
-    scene: Scene,
-    servers: dict[str, Server],
-    plan: Plan,
-    record: Record,
-    say: Say,
-    deadline: float | None,
-) -> None:
-    for server in servers.values():
+def _do(step: Step, up: Up, plan: Plan, deadline: float | None) -> None:
+    if step.kind == "warm":
+        _warm(step.scenes, up, deadline)
+    elif step.kind == "profile":
+        _profile(step.scenes, up, plan, deadline)
+    else:
+        _measure(step.scenes[0], step.number, up, deadline)
+
+
+def _warm(scenes: Sequence[Scene], up: Up, deadline: float | None) -> None:
+    """On all servers at once: nothing of it is measured."""
+
+    def warm(server: Server) -> Exception | None:
+        try:
+            for scene in scenes:
+                _in_time(deadline)
+                scene.warm(server.url)
+        except (LoadError, httpx.HTTPError) as error:
+            return error
+        return None
+
+    pool = ThreadPoolExecutor(max(len(up.servers), 1))
+    try:
+        ended = dict(zip(up.servers, pool.map(warm, up.servers.values()), strict=True))
+    except BaseException:
+        up.stop()  # which ends the requests that the threads wait for
+        raise
+    finally:
+        pool.shutdown()
+    for mode, error in ended.items():
+        if error is not None:
+            up.lose(mode, error)
+
+
+def _measure(scene: Scene, number: int, up: Up, deadline: float | None) -> None:
+    names = list(up.servers)
+    turn = number % max(len(names), 1)
+    said = []
+    for mode in names[turn:] + names[:turn]:
         _in_time(deadline)
-        scene.warm(server.url)
-    names = list(servers)
-    for number in range(plan.rounds):
-        turn = number % len(names)
-        said = []
-        for mode in names[turn:] + names[:turn]:
+        try:
+            found = scene.run(up.servers[mode].url)
+        except (LoadError, httpx.HTTPError) as error:
+            up.lose(mode, error)
+            continue
+        up.record.add(scene.key, mode, number, found)
+        said.append(f"{mode} {found.get('tok_s', found.get('accept_length'))}")
+    up.say(f"{scene.key}, round {number + 1}: {', '.join(sorted(said))}")
+
+
+def _profile(scenes: Sequence[Scene], up: Up, plan: Plan, deadline: float | None) -> None:
+    for mode in plan.profiled:
+        for scene in scenes:
+            if mode not in up.servers or not isinstance(scene, Steady):
+                continue
             _in_time(deadline)
-            found = scene.run(servers[mode].url)
-            record.add(scene.key, mode, number, found)
-            said.append(f"{mode} {found.get('tok_s', found.get('accept_length'))}")
-        say(f"{scene.key}, round {number + 1}: {', '.join(sorted(said))}")
+            up.say(f"profile of {mode}, {scene.key}")
+            try:
+                found = kernels.profile(up.servers[mode].url, scene, plan.logs)
+            except (LoadError, httpx.HTTPError) as error:
+                # The server may well be fine: its measurements go on, and show it if not.
+                up.record.visit["failed"][f"profile of {mode}"] = f"{error!r}"[-2000:]
+                up.say(f"no profile of {mode}: {error!r}"[:500])
+                continue
+            up.record.visit["profiles"].setdefault(mode, {})[scene.key] = found
+            up.record.write()
 
 
 def _in_time(deadline: float | None) -> None:

@@ -77,7 +77,7 @@ def sweep(
     if not kept:
         raise click.UsageError("; ".join(["no point is left", *(why for _, why in pruned)]))
     tested = common.subject()
-    made = subject.settings(tested, cells, 0, arguments, common.dtype)
+    made = subject.settings(tested, cells, 0, arguments, common.dtype, common.together)
     sides = [*subject.of_modes([mode.OFF], made), *(side(one, made) for one in kept)]
     plan = Plan(
         tuple(sides), cells, common.rounds, common.together, tested.corpus, output / "logs",

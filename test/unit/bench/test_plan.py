@@ -78,6 +78,25 @@ def test_the_flags_of_a_side_are_its_speculative_arguments(tmp_path: Path) -> No
     assert "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16" in subject.flags(tree)
 
 
+def test_servers_that_share_a_gpu_have_a_cache_of_given_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SGLANG_TARGET_DEVICE", "cuda")
+    pair = subject.Subject("own", Pair(Path("t"), Path("d")), corpus.of_tiny())
+    large = grid([2048], [128], [], 128, 96)
+
+    def command_line(together: int, *extra: str) -> str:
+        common = subject.settings(pair, large, 8, extra, "auto", together)
+        return " ".join(mode.launch("static", common).command(1))
+
+    assert "--max-total-tokens" not in command_line(1)
+    assert "--mem-fraction-static" not in command_line(1)
+    assert f"--max-total-tokens {128 * (2048 + 96 + 16)} " in command_line(2) + " "
+    assert "--mem-fraction-static 0.96" in command_line(2)
+    # The last one counts.
+    assert command_line(2, "--mem-fraction-static", "0.5").endswith("--mem-fraction-static 0.5")
+
+
 def test_another_environment_is_launched_by_its_own_python(tmp_path: Path) -> None:
     python = tmp_path / "python"
     common = subject.settings(
