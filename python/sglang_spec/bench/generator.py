@@ -13,12 +13,15 @@ End of stdin ends it.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import random
 import sys
+import types
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
@@ -162,11 +165,32 @@ def _answer(event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def stand_in(name: str) -> Iterator[None]:
+    """Inside, `import name` finds an empty module where the package is not installed.
+
+    Upstream imports Hugging Face's `datasets` for its image benchmarks, which never run here.
+    """
+    if importlib.util.find_spec(name) is not None:
+        yield
+        return
+    module = types.ModuleType(name)
+    module.__getattr__ = lambda _: None  # type: ignore[method-assign]
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 def main() -> None:
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what upstream prints must not end up between the replies
-    from sglang.benchmark import serving
+    import transformers  # noqa: F401  (it looks for packages, and must not find the stand-in)
+
+    with stand_in("datasets"):
+        from sglang.benchmark import serving
 
     if not hasattr(serving, "_create_bench_client_session"):
         raise SystemExit("sglang.benchmark.serving makes its sessions elsewhere since this release")
