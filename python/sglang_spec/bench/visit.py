@@ -101,12 +101,12 @@ def run(
 ) -> None:
     """Measure everything in `plan`, on servers that `spawn` starts.
 
-    A server that does not start or stops to answer is stopped and noted in the visit's "failed";
-    the others go on.
+    What fails is noted in the visit's "failed", and a server that does not start or is no longer
+    healthy is stopped; all others go on.
 
     Raises:
         OutOfTime: what was measured until then is in the record.
-        ServerError: a server was lost; raised once the others have measured everything.
+        ServerError: something failed; raised once everything else was measured.
     """
     deadline = time.monotonic() + plan.seconds if plan.seconds else None
     for group in plan.groups():
@@ -118,7 +118,7 @@ def run(
                 _in_time(deadline)
                 _do(step, up, plan, deadline)
     if lost := record.visit["failed"]:
-        raise ServerError("\n".join(f"{mode}: {why}" for mode, why in lost.items()))
+        raise ServerError("\n".join(f"{what}: {why}" for what, why in lost.items()))
 
 
 @dataclass
@@ -131,11 +131,24 @@ class Up:
 
     def lose(self, mode: str, error: Exception) -> None:
         """Go on without this one."""
-        why = f"{type(error).__name__}: {error}"
-        self.say(f"{mode} is lost: {why}"[:3000])
-        self.record.visit["failed"][mode] = why[-2000:]
-        self.record.write()
+        self._note(mode, error)
         self.servers.pop(mode).stop()
+
+    def failed(self, what: str, mode: str, error: Exception) -> None:
+        """`what` did not succeed on a server; go on without the server if it is no longer healthy.
+
+        A load may also fail because it is no fair one ("the crowd stayed").
+        """
+        if _healthy(self.servers[mode]):
+            self._note(f"{what} on {mode}", error)
+        else:
+            self.lose(mode, error)
+
+    def _note(self, what: str, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
+        self.say(f"{what} failed: {why}"[:3000])
+        self.record.visit["failed"][what] = why[-2000:]
+        self.record.write()
 
     def stop(self) -> None:
         """All of them at the same time: each may take seconds to end."""
@@ -226,7 +239,7 @@ def _warm(scenes: Sequence[Scene], up: Up, deadline: float | None) -> None:
         pool.shutdown()
     for mode, error in ended.items():
         if error is not None:
-            up.lose(mode, error)
+            up.failed("warm-up", mode, error)
 
 
 def _measure(scene: Scene, number: int, up: Up, deadline: float | None) -> None:
@@ -238,7 +251,7 @@ def _measure(scene: Scene, number: int, up: Up, deadline: float | None) -> None:
         try:
             found = scene.run(up.servers[mode].url)
         except (LoadError, httpx.HTTPError) as error:
-            up.lose(mode, error)
+            up.failed(f"{scene.key}, round {number + 1}", mode, error)
             continue
         up.record.add(scene.key, mode, number, found)
         said.append(f"{mode} {found.get('tok_s', found.get('accept_length'))}")
@@ -255,12 +268,17 @@ def _profile(scenes: Sequence[Scene], up: Up, plan: Plan, deadline: float | None
             try:
                 found = kernels.profile(up.servers[mode].url, scene, plan.logs)
             except (LoadError, httpx.HTTPError) as error:
-                # The server may well be fine: its measurements go on, and show it if not.
-                up.record.visit["failed"][f"profile of {mode}"] = f"{error!r}"[-2000:]
-                up.say(f"no profile of {mode}: {error!r}"[:500])
+                up.failed(f"profile of {scene.key}", mode, error)
                 continue
             up.record.visit["profiles"].setdefault(mode, {})[scene.key] = found
             up.record.write()
+
+
+def _healthy(server: Server) -> bool:
+    try:
+        return httpx.get(f"{server.url}/health", timeout=20).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def _in_time(deadline: float | None) -> None:

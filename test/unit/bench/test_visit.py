@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sglang_spec import process
 from sglang_spec.bench import visit
@@ -22,9 +24,11 @@ from sglang_spec.server import ServerError
 
 # What `visit` asks of a server; one whose command line has the word in argv[1] ends at once.
 PROGRAM = """
-import http.server, json, sys
+import http.server, json, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        if self.path == "/end":
+            os._exit(1)
         self.send_response(200)
         self.end_headers()
         state = {"memory_usage": {"token_capacity": 99, "graph": {"verify": 0.5}}}
@@ -49,11 +53,15 @@ def spawn(ends: str = "never") -> Any:
 
 @dataclass
 class Scene:
-    """Notes what is done to it; its measurement number `breaks`, counted from 1, fails."""
+    """Notes what is done to it; its measurement number `breaks`, counted from 1, fails.
+
+    With `ends` the server ends there.
+    """
 
     key: str
     context: int
     breaks: int = 99
+    ends: bool = False
     done: list[str] = field(default_factory=list)
 
     def warm(self, url: str) -> None:
@@ -62,6 +70,9 @@ class Scene:
     def run(self, url: str) -> dict[str, Any]:
         self.done.append("run")
         if self.done.count("run") == self.breaks:
+            if self.ends:
+                with suppress(httpx.HTTPError):
+                    httpx.get(f"{url}/end")
             raise LoadError("the connection broke")
         return {"tok_s": 1.0}
 
@@ -115,7 +126,7 @@ def test_a_server_that_does_not_start_is_left_out(tmp_path: Path) -> None:
 
 def test_a_server_that_breaks_off_is_stopped_and_the_others_go_on(tmp_path: Path) -> None:
     record = begun(tmp_path)
-    scenes = (Scene("a", 64, breaks=3), Scene("b", 64))
+    scenes = (Scene("a", 64, breaks=3, ends=True), Scene("b", 64))
     with pytest.raises(ServerError, match="static: LoadError: the connection broke"):
         visit.run(plan(tmp_path, *scenes), SETTINGS, record, print, spawn())
     visits = read(tmp_path / "r.json")
@@ -123,6 +134,15 @@ def test_a_server_that_breaks_off_is_stopped_and_the_others_go_on(tmp_path: Path
     assert measured(visits, "a") == {"none": 3, "static": 1}
     assert measured(visits, "b") == {"none": 3, "static": 1}
     assert json.loads((tmp_path / "r.json").read_text())["visits"] == visits
+
+
+def test_a_load_that_fails_on_a_healthy_server_is_only_noted(tmp_path: Path) -> None:
+    record = begun(tmp_path)
+    with pytest.raises(ServerError, match="a, round 2 on static: LoadError"):
+        visit.run(
+            plan(tmp_path, Scene("a", 64, breaks=3)), SETTINGS, record, print, spawn()
+        )  # fmt: skip
+    assert measured(read(tmp_path / "r.json"), "a") == {"none": 3, "static": 2}
 
 
 def test_time_that_is_over_keeps_what_was_measured(tmp_path: Path) -> None:
