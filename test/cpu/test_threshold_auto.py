@@ -9,10 +9,12 @@ from typing import Any
 
 import kit
 import pytest
+from click.testing import CliRunner
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
 from sglang.srt.spec_hardening.threshold import measure
 from sglang_spec.client import Client
+from sglang_spec.doctor.command import doctor
 from sglang_spec.hardening.threshold.acceptance import Acceptance
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import TINY, Oracle
@@ -82,3 +84,6 @@ def test_ranks_with_different_clocks_decide_alike(two_ranks: FaultyServer) -> No
     # Every draft of the tiny pair is right, which is more than is assumed before any was seen.
     assumed = round(Acceptance(STEPS).accept_length, 3)
     assert (threshold["accept_length"] > assumed) == (threshold["batches_on"] > 0)
+    told = CliRunner().invoke(doctor, ["threshold", two_ranks.server.url])
+    assert told.exit_code == 0 and "tokens decode in" in told.stdout.splitlines()[0]
+    assert "milliseconds a step" in told.stdout

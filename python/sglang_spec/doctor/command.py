@@ -14,6 +14,7 @@ from ..comm.doctor import comm
 from .capture import capture
 from .kv import kv
 from .nodes import node, nodes
+from .threshold import threshold
 
 
 @click.group(invoke_without_command=True)
@@ -50,3 +51,4 @@ doctor.add_command(capture)
 doctor.add_command(node)
 doctor.add_command(nodes)
 doctor.add_command(kv)
+doctor.add_command(threshold)

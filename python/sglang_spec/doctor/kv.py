@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 
 from ..finite import Finite
+from .served import NotSaid, part
 
 GB = 2**30
 
@@ -90,20 +90,14 @@ def of_server(url: str, api_key: str | None = None) -> list[dict[str, Any]]:
     Raises:
         CostUnknown: no answer, or a server without speculation.
     """
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    why_not = (
+        "says nothing of its KV cache: it was started without speculation, or is not this "
+        "project's SGLang"
+    )
     try:
-        reply = httpx.get(f"{url.rstrip('/')}/server_info", headers=headers, timeout=30)
-        reply.raise_for_status()
-        states = reply.json()["internal_states"]
-    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
-        raise CostUnknown(f"{url}/server_info: {error!r}") from error
-    found = [state["kv_cost"] for state in states if "kv_cost" in state]
-    if not found:
-        raise CostUnknown(
-            f"{url} says nothing of its KV cache: it was started without speculation, or is not "
-            "this project's SGLang"
-        )
-    return found
+        return part(url, "kv_cost", why_not, api_key)
+    except NotSaid as error:
+        raise CostUnknown(str(error)) from error
 
 
 def of_pair(
