@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -130,3 +131,11 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def stop_all(servers: Iterable[Server]) -> None:
+    """Stop them at the same time: each may take seconds to end. Those that are stopped stay so."""
+    todo = list(servers)
+    if todo:
+        with ThreadPoolExecutor(len(todo)) as pool:
+            list(pool.map(Server.stop, todo))

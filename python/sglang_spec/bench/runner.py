@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .. import process
-from ..server import Server, ServerError, Spawn
+from ..server import Server, ServerError, Spawn, stop_all
 from . import lossless, side
 from .cells import Cell
 from .corpus import Corpus
@@ -159,6 +159,7 @@ def _start(
     """The sides of a group, ready, in their order; the baseline stays up if others fit beside."""
     begun = time.monotonic()
     servers: dict[str, Server] = {}
+    ending: list[Server] = []
     for one in todo:
         if one.launch is not None and one.name not in kept:
             tell(f"starting {one.name} …")
@@ -166,6 +167,9 @@ def _start(
             log = plan.logs / f"{one.name.replace(' ', '-').replace(',', '-')}.log"
             server = Server(one.launch, log, spawn=spawn)
             servers[one.name] = stacks[0 if stays else 1].enter_context(server)
+            if not stays:
+                ending.append(server)
+    stacks[1].callback(stop_all, ending)
     up = []
     for one in todo:
         if one.name in kept:

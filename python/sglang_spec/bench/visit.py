@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from .. import process
-from ..server import Server, ServerError, Spawn
+from ..server import Server, ServerError, Spawn, stop_all
 from . import kernels
 from .load import LoadError
 from .mode import Settings, launch
@@ -151,10 +151,7 @@ class Up:
         self.record.write()
 
     def stop(self) -> None:
-        """All of them at the same time: each may take seconds to end."""
-        if self.servers:
-            with ThreadPoolExecutor(len(self.servers)) as pool:
-                list(pool.map(lambda server: server.stop(), self.servers.values()))
+        stop_all(self.servers.values())
 
 
 def _start(
