@@ -38,6 +38,7 @@ from watch_switch import VARIABLE
 
 RESULTS = Path(__file__).parent / "results/phases.json"
 PROGRAM = Path(__file__).with_name("watch_switch.py")
+MOST_FAILED = 3  # loads
 FLAGS = ("--speculative-watch", "phases", "--enable-metrics", "--stream-interval", "1")
 
 
@@ -74,13 +75,22 @@ class Bench:
             before = self._phases()
             burst = load.burst(self._url, self._prompts(requests, number), self._tokens)
             self.samples[requests][state][number] = burst.tok_s
+            after = self._phases()
+            if (watched(after) > watched(before)) != (state == "on"):
+                raise load.LoadError(f"{PROGRAM.name} does not switch: {state} changes nothing")
             if state == "on" and requests == 1:
-                cycles, spent = between(before, self._phases())
+                cycles, spent = between(before, after)
                 self.cycles += cycles
                 for phase, milliseconds in spent.items():
                     self.alone[phase] += milliseconds
                 inside = sum(spent.values()) / cycles / 1e3
                 self.sum_errors.append(inside / outside(burst) - 1)
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are two rounds of everything, from which figures can be made."""
+        sizes = [len(both) for one in self.samples.values() for both in one.values()]
+        return min(sizes, default=0) > 1
 
     def _prompts(self, requests: int, number: int) -> list[list[int]]:
         return load.prompts(
@@ -100,6 +110,11 @@ class Bench:
         state = httpx.get(f"{self._url}/server_info", timeout=60).json()["internal_states"][0]
         phases: dict[str, Any] = state.get("speculation", {}).get("phases", {})
         return phases
+
+
+def watched(phases: dict[str, Any]) -> int:
+    """Cycles of all bands."""
+    return sum(band["cycles"] for band in phases.values())
 
 
 def between(before: dict[str, Any], after: dict[str, Any]) -> tuple[int, dict[str, float]]:
@@ -197,6 +212,7 @@ def main(
     process.die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     visit: dict[str, Any] = {}
+    failed: list[str] = []
     code, why = 0, "it is running, or was killed"
     try:
         with Server(launch, logs / f"phases-{name}.log", spawn=spawn) as server:
@@ -210,12 +226,18 @@ def main(
                     why = f"its time was over after {number} of {rounds} rounds"
                     break
                 for count in counts:
-                    bench.measure(count, number)
-                if number:
+                    try:
+                        bench.measure(count, number)
+                    except load.LoadError as error:
+                        failed.append(f"round {number + 1}, {count} requests: {error}")
+                        click.echo(f"phases: {failed[-1]}", err=True)
+                        if len(failed) > MOST_FAILED:
+                            raise
+                if bench.complete:
                     keep(results, {**visit, **figures(bench), "partial": why})
                 click.echo(f"phases: round {number + 1} of {rounds}", err=True)
             else:
-                why = ""
+                why = "; ".join(failed)
     except (ServerError, load.LoadError, httpx.HTTPError) as error:
         code, why = 1, f"{type(error).__name__}: {error}"[:2000]
     except KeyboardInterrupt:
@@ -224,7 +246,7 @@ def main(
         code, why = int(leaving.code or 1), "terminated"
     finally:
         switch.unlink(missing_ok=True)
-    if visit and all(len(both) > 1 for one in bench.samples.values() for both in one.values()):
+    if visit and bench.complete:
         visit = {**visit, **figures(bench), "partial": why or None}
         keep(results, visit)
         print(json.dumps(visit))
