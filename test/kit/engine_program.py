@@ -9,7 +9,9 @@ argv: JSON object {"engine": {Engine arguments}, "thread": make it outside the m
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
+import signal
 import sys
 import threading
 import time
@@ -47,6 +49,7 @@ def use(plan: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR2, all_threads=True)  # `standing` asks where it stands
     plan = json.loads(sys.argv[1])
     if plan.get("thread"):
         thread = threading.Thread(target=use, args=(plan,))
@@ -54,6 +57,9 @@ def main() -> None:
         thread.join()
     else:
         use(plan)
+    # What a failed launch left behind is garbage by now, and must not hang who collects it.
+    faulthandler.dump_traceback_later(30)
+    gc.collect()
     say("alive")
     # What keeps the program from its end then is said on stderr.
     faulthandler.dump_traceback_later(30)

@@ -20,6 +20,7 @@ from sglang_spec import host, process
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Server, Speculation, cpu_arguments
 
+from . import standing
 from .preloaded import Zygote
 from .servers import LOGS, spawner
 
@@ -158,10 +159,7 @@ def run_engine(
         child = process.spawn([sys.executable, PROGRAM, json.dumps(request)], log, environment)
     else:
         child = zygote.start(PROGRAM, [json.dumps(request)], log, environment)
-    try:
-        code: int | None = child.wait(limit)
-    except subprocess.TimeoutExpired:
-        code = None
+    code = _end(child, log, limit)
     seconds = time.monotonic() - begun
     orphans = _orphans(child.pid) if code is not None else ()
     process.stop(child)
@@ -170,6 +168,22 @@ def run_engine(
     line = raised[0]["text"] if raised else last_line(log)
     left = (*orphans, *_left(None, before)) if code is not None else ()
     return Outcome(code, line, seconds, events=tuple(events), left=left, log=log)
+
+
+def _end(child: process.Child, log: Path, limit: float) -> int | None:
+    """Its exit code; None if it is still there after `limit` seconds, or `GRACE` seconds after its
+    own last line. Where it stands then is beside the log."""
+    deadline = time.monotonic() + limit
+    said = False
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            return child.wait(min(left, 5.0))
+        except subprocess.TimeoutExpired:
+            if not said and '"event": "alive"' in log.read_text(errors="replace"):
+                said = True
+                deadline = min(deadline, time.monotonic() + GRACE)
+    standing.say(child.pid, log)
+    return None
 
 
 def last_line(log: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from . import faults, record, remains
+from . import ending, faults, record, remains
 from .construction import STACKS_SIGNAL
 from .verdict import NO_PROGRESS, Verdict, of_ranks
 from .verdict import EngineDeadError as EngineDeadError  # callers of an Engine import it here
@@ -79,7 +79,7 @@ def check_launch(processes: Sequence[BaseProcess]) -> None:
 
 def give_up(processes: Sequence[BaseProcess], found: Verdict | None = None) -> EngineDeadError:
     """End all processes of a launch that failed; the error to raise."""
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + ending.EXIT_S
     while found is None and time.monotonic() < deadline:
         found = verdict(processes)  # a pipe closes a moment before its process is gone
         time.sleep(0.02)

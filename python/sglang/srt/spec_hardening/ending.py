@@ -8,7 +8,9 @@ import time
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
-EXIT_S = 2.0  # from the end of a process's main thread, or of its core dump, to its exit code
+# From the end of a process's main thread, or of its core dump, to its exit code. Only an overloaded
+# host, or a driver that frees much, takes more than a moment of it.
+EXIT_S = 20.0
 
 
 def exit_code(pid: int, processes: Sequence[BaseProcess]) -> int | None:
