@@ -33,5 +33,6 @@ def test_it_measures_itself_and_decides(servers: ServerPool, backend: str) -> No
     for phase in ("decode", "draft", "verify", "draft_extend"):
         # Far above what a step of so small a model takes on any GPU: a compilation was timed.
         assert min(short[phase]) > 0 and max(short[phase]) < 50
-    assert found["batches_on"] + found["batches_off"] > 100
+    # Five calls of 65 tokens, of which a batch makes at most four a request.
+    assert found["batches_on"] + found["batches_off"] >= 5 * 16
     assert "tokens decode in" in found["reason"]

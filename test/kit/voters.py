@@ -48,13 +48,18 @@ def run(job: Job, ranks: int, fault: str, timeout: float = 600.0) -> list[dict[s
 
 def _rank(job: Job, rank: int, ranks: int, meeting: Path, fault: str, pipe: Any) -> None:
     import torch
-    import torch.distributed as dist
+    from sglang.srt.distributed import parallel_state
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if gpus:
         torch.cuda.set_device(rank)
-    dist.init_process_group(
-        "nccl" if gpus else "gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks
+    # With the group of all ranks: the real custom all-reduce asks it before it tests peers.
+    parallel_state.init_distributed_environment(
+        world_size=ranks,
+        rank=rank,
+        distributed_init_method=f"file://{meeting}",
+        local_rank=rank,
+        backend="nccl" if gpus else "gloo",
     )
     try:
         pipe.send(job(rank, gpus, fault))

@@ -100,7 +100,8 @@ def _setup(
             about, failures = _wait(teams, time.monotonic() + settings.start_s, say)
             if "plain" not in about:
                 raise TeamError(failures["plain"])
-            rounds = _rounds([one for one in teams if one.name in about], settings.rounds)
+            ready = [one for one in teams if one.name in about]
+            rounds = _rounds(ready, settings.rounds, failures)
         finally:
             for team in teams:
                 team.end()
@@ -139,13 +140,30 @@ def _wait(
     return about, failures
 
 
-def _rounds(teams: list[Team], rounds: int) -> list[dict[str, dict[str, dict[int, float]]]]:
-    """Round -> team -> library -> size -> microseconds; a first round warms up and is left out."""
-    found = []
+def _rounds(
+    teams: list[Team], rounds: int, failures: dict[str, str]
+) -> list[dict[str, dict[str, dict[int, float]]]]:
+    """Round -> team -> library -> size -> microseconds; a first round warms up and is left out.
+
+    A team that ends on the way is left out of all rounds, with its reason in `failures`.
+
+    Raises:
+        TeamError: it was "plain", which all others are measured against.
+    """
+    found: list[dict[str, dict[str, dict[int, float]]]] = []
     for number in range(rounds + 1):
         order = teams[number % len(teams) :] + teams[: number % len(teams)]
-        found.append({team.name: team.round(ROUND_S) for team in order})
-    return found[1:]
+        found.append({})
+        for team in order:
+            if team.name in failures:
+                continue
+            try:
+                found[-1][team.name] = team.round(ROUND_S)
+            except TeamError as error:
+                if team.name == "plain":
+                    raise
+                failures[team.name] = str(error)
+    return [{k: v for k, v in one.items() if k not in failures} for one in found[1:]]
 
 
 def _table(

@@ -1,7 +1,8 @@
 """One rank of `comm-bench`: builds SGLang's own group, then measures rounds on command.
 
 Reads a line of JSON a command from stdin (`{"do": "round"}`, `{"do": "end"}`), writes answers as
-lines that begin with "@". Everything else on stdout and stderr is talk. Run by `bench`.
+lines that begin with "@", the reason of its end among them. Everything else on stdout and stderr
+is talk. Run by `bench`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -29,13 +29,7 @@ def main(spec: dict[str, Any]) -> None:
     cuda = spec["device"] == "cuda"
     if cuda:
         torch.cuda.set_device(rank)
-    dist.init_process_group(
-        "nccl" if cuda else "gloo",
-        init_method=f"file://{spec['meeting']}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=BUILD_S),
-    )
+    _meet(rank, world, cuda, spec["meeting"])
     bench = Bench(_group(rank, world, cuda, spec["custom"]), spec["sizes"], cuda)
     _answer({"ready": bench.prepare(only_pcie_ipc=spec["only_pcie_ipc"])})
     for line in sys.stdin:
@@ -44,6 +38,20 @@ def main(spec: dict[str, Any]) -> None:
         _answer({"microseconds": bench.measure()})
     # Not destroyed: a peer that left first would be waited for.
     sys.stdout.flush()
+
+
+def _meet(rank: int, world: int, cuda: bool, meeting: str) -> None:
+    """All ranks, and SGLang's group of them, which its custom all-reduce asks before it is built."""
+    from sglang.srt.distributed.parallel_state import init_distributed_environment
+
+    init_distributed_environment(
+        world_size=world,
+        rank=rank,
+        distributed_init_method=f"file://{meeting}",
+        local_rank=rank,
+        backend="nccl" if cuda else "gloo",
+        timeout=BUILD_S,
+    )
 
 
 def _answer(content: dict[str, Any]) -> None:
@@ -201,4 +209,9 @@ def _call(reduce: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) ->
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    try:
+        main(json.loads(sys.argv[1]))
+    except Exception as error:
+        # Libraries have the last word in the log when a rank ends, so the reason goes this way.
+        _answer({"failed": f"{type(error).__name__}: {error}"})
+        raise

@@ -96,6 +96,8 @@ class Team:
                 raise TeamError(f"{self.name}: rank {rank} does not answer") from None
             if answer is None:
                 raise TeamError(f"{self.name}: rank {rank} ended: {self.last_words()}")
+            if "failed" in answer:
+                raise TeamError(f"{self.name}: rank {rank}: {answer['failed']}")
             found.append(answer)
         return found
 

@@ -45,10 +45,41 @@ def test_a_rank_that_cannot_start_is_named(tmp_path: Path) -> None:
     spec = {"world": 1, "device": "cpu", "sizes": "wrong"}
     team = Team("plain", {}, spec, tmp_path / "team")
     try:
-        with pytest.raises(TeamError, match=r"plain: rank 0 ended: .*KeyError"):
+        with pytest.raises(TeamError, match=r"plain: rank 0: KeyError: 'custom'"):
             team.ready(time.monotonic() + 300)
     finally:
         team.end()
+
+
+def test_a_rank_that_ends_without_a_word_is_named(tmp_path: Path) -> None:
+    spec = {"world": 1, "device": "cpu", "sizes": [4096]}
+    team = Team("plain", {}, spec, tmp_path / "team")
+    team.end()  # by SIGKILL
+    with pytest.raises(TeamError, match=r"plain: rank 0 ended: no words"):
+        team.ready(time.monotonic() + 300)
+
+
+class _Scripted(Team):
+    """A team of no process that answers, until its round comes."""
+
+    def __init__(self, name: str, ends: int) -> None:
+        self.name, self.left = name, ends
+
+    def round(self, timeout: float) -> dict[str, dict[int, float]]:
+        self.left -= 1
+        if self.left < 0:
+            raise TeamError(f"{self.name}: rank 1: planted")
+        return {"plain": {4096: 1.0}}
+
+
+def test_a_candidate_that_ends_on_the_way_is_left_out() -> None:
+    failures: dict[str, str] = {}
+    teams: list[Team] = [_Scripted("plain", 9), _Scripted("a", 2), _Scripted("b", 9)]
+    rounds = bench._rounds(teams, 4, failures)
+    assert [set(one) for one in rounds] == [{"plain", "b"}] * 4
+    assert failures == {"a": "a: rank 1: planted"}
+    with pytest.raises(TeamError, match="plain: rank 1: planted"):
+        bench._rounds([_Scripted("plain", 2), _Scripted("b", 9)], 4, {})
 
 
 @pytest.mark.parametrize("name", MACHINES)
