@@ -41,7 +41,7 @@ def main(spec: dict[str, Any]) -> None:
 
 
 def _meet(rank: int, world: int, cuda: bool, meeting: str) -> None:
-    """All ranks, and SGLang's group of them, which its custom all-reduce asks before it is built."""
+    """All ranks, and SGLang's group of them: its custom all-reduce asks that before it is built."""
     from sglang.srt.distributed.parallel_state import init_distributed_environment
 
     init_distributed_environment(
