@@ -27,7 +27,7 @@ from .servers import ServerPool
 
 PROBE = Path(__file__).with_name("threshold_probe.py")
 ORACLE = Oracle(TINY)
-COUNTED = ("batches_off", "batches_on", "switches", "catch_ups")
+COUNTED = ("batches_off", "batches_on", "switches", "catch_ups", "catch_ups_kv_only")
 STEPS = 3
 CAPACITY = 16  # tokens that the draft may be behind
 FLAGS = (

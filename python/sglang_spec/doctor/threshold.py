@@ -46,7 +46,8 @@ def told(found: dict[str, Any]) -> Iterator[str]:
     yield str(found["reason"])
     yield (
         f"{found['switches']} switches, {found['batches_on']} batches with speculation, "
-        f"{found['batches_off']} without, {found['catch_ups']} catching-ups of the draft"
+        f"{found['batches_off']} without, {found['catch_ups']} catching-ups of the draft, "
+        f"{found['catch_ups_kv_only']} of them by its KV alone"
     )
     yield (
         f"kept for the draft {found['ring_gb']} GB, graphs of the plain decode "

@@ -19,7 +19,7 @@ from sglang_spec.doctor.command import doctor
 from sglang_spec.doctor.threshold import PHASES as SHOWN
 
 COUNTS = {"speculating": False, "switches": 1, "batches_on": 2, "batches_off": 30,
-          "catch_ups": 4, "ring_gb": 0.125, "graph_gb": 0.5}  # fmt: skip
+          "catch_ups": 4, "catch_ups_kv_only": 3, "ring_gb": 0.125, "graph_gb": 0.5}  # fmt: skip
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

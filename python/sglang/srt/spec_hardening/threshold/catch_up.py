@@ -20,6 +20,7 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft_extend
 from sglang.srt.speculative.spec_utils import renorm_draft_probs, sample_draft_proposal
 from sglang.srt.utils.common import fast_topk
 
+from . import kv_only
 from .ring import Ring, to_device
 
 
@@ -46,6 +47,27 @@ def catch_up(
     Returns:
         where the next draft starts; meaningless for rows that were not behind.
     """
+    forward_batch, last = _prepared(draft, batch, ring, rows, counts)
+    output = draft.draft_runner.forward(forward_batch).logits_output
+    states = output.hidden_states
+    return _start(
+        draft.topk, batch, output.next_token_logits, None if states is None else states[last]
+    )
+
+
+def write_only(
+    draft: Any, batch: Any, ring: Ring, rows: Sequence[int], counts: Sequence[int]
+) -> None:
+    """The same KV, where speculation stays off and `kv_only.fits` the draft: no next draft is
+    asked for, so nothing after the KV is computed."""
+    forward_batch, _ = _prepared(draft, batch, ring, rows, counts)
+    kv_only.write(draft.draft_runner, forward_batch)
+
+
+def _prepared(
+    draft: Any, batch: Any, ring: Ring, rows: Sequence[int], counts: Sequence[int]
+) -> tuple[Any, torch.Tensor]:
+    """The draft-extend, ready to run, and the place of each row's last token in it."""
     width = max(counts)
     behind = to_device(counts, batch.device)
     slots = torch.arange(width, device=batch.device)
@@ -81,11 +103,7 @@ def catch_up(
         None,
         return_hidden_states_before_norm=False,
     )
-    output = draft.draft_runner.forward(forward_batch).logits_output
-    states = output.hidden_states
-    return _start(
-        draft.topk, batch, output.next_token_logits, None if states is None else states[last]
-    )
+    return forward_batch, last
 
 
 def _start(topk: int, batch: Any, logits: torch.Tensor, states: torch.Tensor | None) -> DraftStart:

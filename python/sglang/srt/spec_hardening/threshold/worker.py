@@ -27,9 +27,9 @@ from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidde
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
 from .. import consensus, construction, cycle, start
-from . import Decider, ThresholdError, make_decider, pending, plain_step
+from . import Decider, ThresholdError, kv_only, make_decider, pending, plain_step
 from .auto import AutoDecider
-from .catch_up import catch_up
+from .catch_up import catch_up, write_only
 from .measure import measure
 from .pending import CAPACITY
 from .plain_graphs import PlainGraphs, capture
@@ -82,7 +82,7 @@ def attach(worker: Any) -> BatchThreshold | None:
         ring.nbytes / 2**30,
     )
     graphs = capture(worker.target_worker.model_runner)
-    return BatchThreshold(worker, decider, ring, behind, graphs)
+    return BatchThreshold(worker, decider, ring, behind, graphs, kv_only.fits(draft.draft_runner))
 
 
 @dataclass
@@ -91,7 +91,8 @@ class BatchThreshold:
 
     Attributes:
         on: what the last decode batch did; True before the first.
-        counts: batches on and off, switches, catching-ups.
+        kv_only: whether the draft catches up by its KV alone while speculation stays off.
+        counts: batches on and off, switches, catching-ups and how many of them by the KV alone.
         forced: decides in place of `decider` while the start-up self-test runs; not counted.
     """
 
@@ -100,6 +101,7 @@ class BatchThreshold:
     ring: Ring
     behind: pending.Pending
     graphs: PlainGraphs
+    kv_only: bool = False
     on: bool = True
     counts: Counter[str] = field(default_factory=Counter)
     forced: Iterator[bool] | None = None
@@ -127,7 +129,7 @@ class BatchThreshold:
                 self._catch_up(batch, rows, counts)
             return None
         if max(counts) >= self.behind.capacity:
-            self._catch_up(batch, rows, counts)
+            self._catch_up(batch, rows, counts, stays_off=True)
             counts = [0] * len(rows)
         return self._plain(batch, rows, counts, on_publish, grammar_barrier)
 
@@ -163,6 +165,7 @@ class BatchThreshold:
             "batches_on": self.counts["on"],
             "batches_off": self.counts["off"],
             "catch_ups": self.counts["catch_ups"],
+            "catch_ups_kv_only": self.counts["catch_ups_kv_only"],
             "ring_gb": round(self.ring.nbytes / 2**30, 3),
             "graph_gb": round(self.graphs.gigabytes, 3),
             **self.decider.details(),
@@ -179,18 +182,28 @@ class BatchThreshold:
         self.counts["on" if on else "off"] += 1
         return on
 
-    def _catch_up(self, batch: Any, rows: Sequence[int], counts: Sequence[int]) -> None:
-        """Bring the draft up to date; `batch.spec_info` then says where its next draft starts."""
+    def _catch_up(
+        self, batch: Any, rows: Sequence[int], counts: Sequence[int], stays_off: bool = False
+    ) -> None:
+        """Bring the draft up to date; `batch.spec_info` then says where its next draft starts,
+        unless speculation `stays_off`: the draft will be behind again before anyone asks."""
         cycle.enter("draft_extend")
         draft = self.worker.draft_worker
+        short = stays_off and self.kv_only
         with (
             draft_tp_context(draft.parallel_layout),
             speculative_moe_backend_context(),
             speculative_moe_a2a_backend_context(),
         ):
-            start = catch_up(draft, batch, self.ring, rows, counts)
+            if short:
+                write_only(draft, batch, self.ring, rows, counts)
+            else:
+                start = catch_up(draft, batch, self.ring, rows, counts)
         self.behind.clear(rows)
         self.counts["catch_ups"] += self.forced is None
+        if short:
+            self.counts["catch_ups_kv_only"] += self.forced is None
+            return
         were_behind = torch.tensor([count > 0 for count in counts]).to(
             batch.device, non_blocking=True
         )
