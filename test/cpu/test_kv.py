@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,20 +165,23 @@ def test_a_soak_loses_no_slot(
     servers: ServerPool, tmp_path: Path, page: int, threshold: int
 ) -> None:
     """Hundreds of requests each: aborts, retraction, crossings, every step checked by upstream."""
-    settings = Settings(arguments=("--page-size", str(page)), threshold=threshold)
+    settings = Settings(arguments=("--page-size", str(page)), threshold=threshold, pool=240)
     served, _ = settings.launches()
     server = servers.start(served, f"soak-page-{page}-{threshold}")
     try:
         server.wait_ready()
         subject = Foreign(server.url, server.pid)
         reference = Reference(settings.oracle(), None)
-        soak = Soak(subject, reference, settings.rules(), settings.written(), timeout=60)
-        planner = Planner(5, settings.limits(), reference.answers)
-        found = soak.run(planner, requests=600, size=24, seconds=500, shrink_for=60)
+        soak = Soak(subject, reference, settings.rules(), settings.written(), timeout=600)
+        limits = replace(settings.limits(), prompt=60, new=20)
+        planner = Planner(5, limits, reference.answers)
+        found = soak.run(planner, requests=600, size=24, seconds=3600, shrink_for=60)
     finally:
         server.stop()
     assert found.clean, (found.differences, found.leaks)
     assert found.requests == 600
     assert all(sample.kv_tokens == 0 for sample in found.samples)
     assert found.counts["retractions"] > 0, found.counts
+    assert found.counts["aborted on their way"] > 0, found.counts
     assert found.counts["aborted past their end"] == 0
+    assert (found.counts["switches of speculation"] > 0) == (threshold > 0), found.counts

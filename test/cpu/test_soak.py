@@ -94,3 +94,14 @@ def test_planted_open_files_are_a_leak(soak: Soak, planner: Planner, faulty: Fau
     faulty.plant("files -")
     found = soak.run(planner, requests=36, size=6, seconds=1800, shrink_for=0)
     assert [leak.kind for leak in found.leaks] == ["files"]
+
+
+@pytest.mark.full  # a trend of memory needs hundreds of requests: 40 s
+def test_planted_memory_is_a_leak(soak: Soak, planner: Planner, faulty: FaultyServer) -> None:
+    """One request at a time takes two steps at least, so 1 MiB is kept of each."""
+    faulty.plant("memory 512")
+    limits = dataclasses.replace(planner.limits, prompt=12, new=6, at_once=(1,))
+    few = Planner(SEED, limits, soak.reference.answers)
+    found = soak.run(few, requests=360, size=24, seconds=1800, shrink_for=0)
+    assert [leak.kind for leak in found.leaks] == ["host_memory"]
+    faulty.plant("")

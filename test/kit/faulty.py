@@ -10,6 +10,7 @@ empty, else `KIND RANK`. Change it only while no request runs, so that all ranks
     crowd N          verify answers the first of N or more requests with a wrong last token
     capture -        the target captures the states of other layers than the draft was made for
     files -          each step leaves a file open
+    memory N         each step keeps N KiB of memory
     generator R      rank R draws from a generator in another state; no fault: the first rank counts
     hot -            verify samples at a temperature that is two fifths too high
     argmax -         verify ignores the sampling parameters, as upstream does on a CPU
@@ -49,6 +50,7 @@ class Faults:
         self.rank = 0
         self._undo: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self._layers: list[int] | None = None
+        self.kept: list[bytes] = []
 
     def refresh(self, worker: Any) -> None:
         """Read the file; take the old fault out and plant the new one."""
@@ -97,6 +99,8 @@ def forward_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
         FAULTS.refresh(self)
         if FAULTS.kind == "files":
             os.open(os.devnull, os.O_RDONLY)
+        if FAULTS.kind == "memory":
+            FAULTS.kept.append(b"\1" * (FAULTS.rank * 1024))
         return plain(self, *args, **kwargs)
 
     return forward

@@ -115,11 +115,16 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--backend", help="attention backend of own servers on a GPU")
     parser.add_argument("--pool", type=int, help="KV slots of the own server")
     parser.add_argument("--threshold", type=int, help="batch size from which speculation is off")
+    parser.add_argument("--prompt", type=int, help="most tokens of a prompt")
+    parser.add_argument("--new", type=int, help="most tokens of an answer")
     parser.add_argument("--server-arg", action="append", default=[], help="--server-arg=--FLAG=V")
     parser.add_argument("--replay", type=Path, help="send the requests of such a file again")
     parser.add_argument("--failing", type=Path, default=Path("build/soak-failing.json"))
     parser.add_argument("--output", type=Path, help="add the result to this record")
     options = parser.parse_args(words)
+    for name in ("prompt", "new"):
+        if getattr(options, name) is not None and getattr(options, name) < 3:
+            parser.error(f"--{name} {getattr(options, name)}: give 3 tokens or more")
     if options.url and not options.baseline and options.pair not in PLANS:
         parser.error("--url needs --baseline URL, or --pair tiny or tiny-half if it serves that")
     return options
@@ -132,6 +137,12 @@ def chosen(options: argparse.Namespace) -> Settings:
         if getattr(options, name) is not None
     }
     return replace(Settings.of_host(), **given, arguments=tuple(options.server_arg))
+
+
+def within(limits: Limits, options: argparse.Namespace) -> Limits:
+    """Shorter requests, or longer ones, where that was asked for."""
+    given = {k: v for k in ("prompt", "new") if (v := getattr(options, k)) is not None}
+    return replace(limits, **given)
 
 
 @contextmanager
@@ -172,11 +183,12 @@ def replay(options: argparse.Namespace) -> int:
     return int(bool(said))
 
 
-def summary(found: Found, seed: int, seconds: float, soak: Soak) -> dict[str, Any]:
+def summary(found: Found, planner: Planner, seconds: float, soak: Soak) -> dict[str, Any]:
     return {
         "device": host.device(),
         "settings": soak.settings,
-        "seed": seed,
+        "most": {"prompt": planner.limits.prompt, "new": planner.limits.new},
+        "seed": planner.seed,
         "requests": found.requests,
         "differences": [str(difference)[:400] for difference in found.differences],
         "leaks": [str(leak) for leak in found.leaks],
@@ -199,14 +211,15 @@ def main(words: Sequence[str] | None = None) -> int:
     with prepared(options, settings) as (soak, limits):
         answers = soak.reference.answers if soak.reference.oracle is not None else None
         started = time.monotonic()
+        planner = Planner(seed, within(limits, options), answers)
         found = soak.run(
-            Planner(seed, limits, answers),
+            planner,
             options.requests,
             size,
             options.seconds,
             options.shrink_seconds,
         )
-        content = summary(found, seed, time.monotonic() - started, soak)
+        content = summary(found, planner, time.monotonic() - started, soak)
     if options.output:
         record.write(options.output, [content])
     if found.failing is not None and found.shrunk is not None:

@@ -95,7 +95,8 @@ class Planner:
         if kind < 0.6:
             stem = dice.choice(self._stems)
             shared = stem[: dice.randint(1, len(stem))]
-            return (*self.limits.start, *shared, *self._tokens(dice, dice.randint(1, 40)))
+            own = min(40, max(1, self.limits.prompt // 4))
+            return (*self.limits.start, *shared, *self._tokens(dice, dice.randint(1, own)))
         length = self._log_uniform(dice, 2, self.limits.prompt - len(self.limits.start))
         return (*self.limits.start, *self._tokens(dice, length))
 
@@ -127,7 +128,7 @@ class Planner:
         return tuple(dice.randint(self.limits.lowest, self.limits.highest) for _ in range(count))
 
     def _length(self, dice: random.Random, least: int, share: float) -> int:
-        most = max(least, int(self.limits.prompt * share))
+        most = int(self.limits.prompt * share)
         return dice.randint(min(least, most), most)
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -91,8 +92,16 @@ class Soak:
             with_client.close()
             self.say(f"round {number}: {found.requests} requests, {planned.at_once} at once")
             number += 1
+        if not found.differences:
+            found.counts["switches of speculation"] = self._switches()
         found.leaks = leaks.leaks(found.samples)
         return found
+
+    def _switches(self) -> int:
+        """How often the batch threshold has turned speculation off or on again, on all replicas."""
+        with closing(Client(self.subject.url, self.timeout)) as client:
+            states = client.get("/server_info").json()["internal_states"]
+        return sum(state.get("batch_threshold", {}).get("switches", 0) for state in states)
 
     def round(
         self, planned: Round, found: Found | None = None, ask: bool = True

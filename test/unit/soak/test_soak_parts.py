@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sglang_spec.models.tiny import TINY_HALF, Oracle
 from soak import leaks, record
+from soak.__main__ import arguments, within
 from soak.case import Case, CaseError, Failing
 from soak.drive import Outcome
 from soak.judge import Rules, judge
@@ -70,6 +71,22 @@ def test_a_server_with_a_threshold_is_asked_for_no_penalties() -> None:
     asked = {field for one in rounds for case in one.cases for field in case.sampling}
     assert "top_k" in asked
     assert not asked & {"frequency_penalty", "presence_penalty", "repetition_penalty"}
+
+
+def test_requests_may_be_shorter() -> None:
+    options = arguments(["--prompt", "30", "--new", "9"])
+    found = Planner(3, within(SETTINGS.limits(), options), ORACLE.greedy)
+    cases = [case for number in range(4) for case in found.round(number, 40).cases]
+    assert max(case.new for case in cases) == 9
+    # One that goes on where an earlier answer was may be longer by an answer.
+    assert max(len(case.prompt) for case in cases) <= 30 + 9
+    assert within(SETTINGS.limits(), arguments([])) == SETTINGS.limits()
+
+
+def test_requests_too_short_to_be_drawn_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["--new", "2"])
+    assert "--new 2: give 3 tokens or more" in capsys.readouterr().err
 
 
 def test_a_heavy_round_asks_for_more_than_the_pool_holds() -> None:
