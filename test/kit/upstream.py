@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 from vendoring import interpreter, wheel_cache
 from vendoring.layout import checkout
 from vendoring.pin import read_pin
+from vendoring.series import series_names
 from vendoring.unpack import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,4 +24,16 @@ def plain_tree(under: Path = ROOT / "build/plain") -> Path:
     if not (folder / MARK).exists():
         unpack(wheel_cache.resolve(pin, wheel), folder / "sglang")
         (folder / MARK).touch()
+    return folder
+
+
+def taken_back(folder: Path) -> Path:
+    """A copy of this tree without any patch, for the front of PYTHONPATH: needs no wheel, so also
+    for a host without a network."""
+    shutil.copytree(ROOT / "python/sglang", folder / "sglang", symlinks=True)
+    for name in ("sglang_spec", "vendoring"):
+        (folder / name).symlink_to(ROOT / "python" / name)
+    for slug in reversed(series_names((ROOT / "patches/series").read_text())):
+        command = ["git", "apply", "-R", "--unsafe-paths", f"--directory={folder / 'sglang'}"]
+        subprocess.run([*command, str(ROOT / f"patches/{slug}.patch")], check=True, cwd=folder)
     return folder
