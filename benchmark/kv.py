@@ -1,4 +1,5 @@
-"""What speculation costs in prefix reuse: conversations over pools that are roomy, and just enough.
+"""What speculation costs in prefix reuse: conversations over pools that are roomy, just enough, and
+too small.
 
     PYTHONPATH=test:python python benchmark/kv.py [--trees plain,patched] [--output FILE]
 
@@ -8,6 +9,11 @@ cached. "patched" is this tree; "plain" is this tree without the patches of PATC
 is as near to plain SGLang as can be run. Tokens have to be equal everywhere. Also kept:
 retractions, accept length, and the capacity that the servers tell of. The tiny pair accepts a draft
 in half of all cases. benchmark/results/kv.json is the stored result.
+
+Pools that are too small (TOO_SMALL, a share of what all conversations hold) are asked one request
+at a time, so that what is forgotten does not depend on which requests meet: `reuse_on_with` is the
+reuse in a pool that has the slots of a verify more. `of_memory` is the capacity of pools that are
+sized by memory, as `doctor kv` foretells it and as it is.
 """
 
 from __future__ import annotations
@@ -25,8 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from kit import kv_budget
 from kit.preloaded import Zygote
-from kit.servers import spawner
+from kit.servers import ServerPool, spawner
 from sglang_spec.bench.turns import Plan, Turn, play, reuse
 from sglang_spec.models import tiny_pair
 from sglang_spec.models.tiny import TINY_HALF
@@ -62,6 +69,10 @@ CASES = (
     Case(16, (3, 1, 4), 4000),
     Case(16, (3, 1, 4), 600),
 )
+
+
+TOO_SMALL = (0.97, 0.9, 0.8)
+ALONE = Plan(streams=16, turns=3, opening=48, said=8, answered=9, at_once=1)
 
 
 @dataclass(frozen=True)
@@ -136,6 +147,49 @@ def measure(zygote: Zygote, plan: Plan, scratch: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def too_small(zygote: Zygote, scratch: Path) -> list[dict[str, Any]]:
+    """Pages of a token and a chain: with one request at a time nothing is left to chance."""
+    speculation = (3, 1, 4)
+    drafted = speculation[2]
+    rows = []
+    for share in TOO_SMALL:
+        pool = int(ALONE.tokens * share)
+        found = {}
+        for name, more, speculates in (
+            ("off", 0, False),
+            ("on", 0, True),
+            ("on_with", drafted, True),
+        ):
+            case = Case(1, speculation, pool + more - ALONE.tokens)
+            log = scratch / f"small-{pool}-{name}.log"
+            found[name] = ask(zygote, case, speculates, ALONE, log)
+        tokens = [[turn.answer.tokens for turn in one.turns] for one in found.values()]
+        if tokens[1:] != tokens[:-1]:
+            raise SystemExit(f"a pool of {pool}: other tokens than without speculation")
+        row: dict[str, Any] = {"pool": pool, "of_all": share, "slots_of_a_verify": drafted}
+        row |= {f"reuse_{name}": round(reuse(one.turns), 4) for name, one in found.items()}
+        rows.append(row)
+        print(json.dumps(row))
+    return rows
+
+
+def of_memory(servers: ServerPool, scratch: Path) -> list[dict[str, Any]]:
+    rows = []
+    for page in (1, 16):
+        pair = tiny_pair()
+        foretold = kv_budget.foretold(pair, kv_budget.of_weights(pair), page)
+        found = kv_budget.sized(servers, pair, page, scratch)
+        row = {
+            "page": page,
+            "kv_gb": round(foretold["gigabytes"], 4),
+            "tokens_foretold": foretold["tokens"],
+            "tokens": found.tokens,
+        }
+        rows.append(row)
+        print(json.dumps(row))
+    return rows
+
+
 def of_tree(variant: str, plan: Plan) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         before = os.environ.get("PYTHONPATH", "")
@@ -143,15 +197,19 @@ def of_tree(variant: str, plan: Plan) -> dict[str, Any]:
             kept = [p for p in before.split(":") if p and not (Path(p) / "sglang").is_dir()]
             tree = without_patches(Path(scratch))
             os.environ["PYTHONPATH"] = ":".join([str(tree), *kept])
-        zygote = Zygote()
+        servers = ServerPool()
+        zygote = servers.zygote
+        assert zygote is not None, "this measures on the CPU"
         try:
+            memory = of_memory(servers, Path(scratch))
             rows = measure(zygote, plan, Path(scratch))
             for row in rows:
                 if variant == "plain" and row["capacity"]:
                     del row["capacity"]["reserve"]  # tells of what was taken out
-            return {"cases": rows}
+            small = too_small(zygote, Path(scratch))
+            return {"cases": rows, "too_small": small, "of_memory": memory}
         finally:
-            zygote.close()
+            servers.close()
             os.environ["PYTHONPATH"] = before
 
 
