@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,11 +29,11 @@ def plain_tree(under: Path = ROOT / "build/plain") -> Path:
 
 
 def taken_back(folder: Path) -> Path:
-    """A copy of this tree without any patch, for the front of PYTHONPATH: needs no wheel, so also
-    for a host without a network."""
-    shutil.copytree(ROOT / "python/sglang", folder / "sglang", symlinks=True)
-    for name in ("sglang_spec", "vendoring"):
-        (folder / name).symlink_to(ROOT / "python" / name)
+    """A copy of the package `sglang` that is imported here without any patch, for the front of
+    PYTHONPATH: needs no wheel, so also for a host without a network."""
+    found = importlib.util.find_spec("sglang")
+    assert found is not None and found.submodule_search_locations
+    shutil.copytree(found.submodule_search_locations[0], folder / "sglang", symlinks=True)
     for slug in reversed(series_names((ROOT / "patches/series").read_text())):
         command = ["git", "apply", "-R", "--unsafe-paths", f"--directory={folder / 'sglang'}"]
         subprocess.run([*command, str(ROOT / f"patches/{slug}.patch")], check=True, cwd=folder)
