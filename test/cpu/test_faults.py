@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations, product
+from pathlib import Path
 
 import pytest
 from kit import fault_matrix
@@ -45,6 +46,18 @@ def test_a_sigquit_handler_of_the_callers_own_is_called_and_does_not_hide_the_de
     assert [event["event"] for event in outcome.events] == ["handler", "raised", "alive"]
     assert "stage draft_model" in _raised(outcome)
     assert outcome.code == 0 and not outcome.left
+
+
+def test_an_engine_without_a_front_end_takes_its_ranks_with_it(
+    servers: ServerPool, tiny: Pair, tmp_path: Path
+) -> None:
+    """Upstream's go on to load, and hold the device until the caller's process ends."""
+    missing = str(tmp_path / "none.jinja")
+    plan = Plan("", arguments=("--chat-template", missing))
+    outcome = run_engine(servers.zygote, tiny, plan)
+    assert [event["event"] for event in outcome.events] == ["raised", "alive"], outcome
+    assert missing in outcome.line and outcome.events[1]["children"] == 0, outcome
+    assert outcome.code == 0 and not outcome.left, outcome
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 argv: JSON object {"engine": {Engine arguments}, "thread": make it outside the main thread,
 "handler": set a SIGQUIT handler that returns, "generate": new tokens of each request,
 "requests": how many}. Prints one JSON object a line: {"event": ..., ...}, the last of them
-{"event": "alive"} if the program itself came to its end.
+{"event": "alive", "children": how many are left} if the program itself came to its end.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import json
+import multiprocessing
 import signal
 import sys
 import threading
@@ -60,7 +61,7 @@ def main() -> None:
     # What a failed launch left behind is garbage by now, and must not hang who collects it.
     faulthandler.dump_traceback_later(30)
     gc.collect()
-    say("alive")
+    say("alive", children=len(multiprocessing.active_children()))
     # What keeps the program from its end then is said on stderr.
     faulthandler.dump_traceback_later(30)
 

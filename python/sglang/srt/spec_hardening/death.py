@@ -139,6 +139,15 @@ def end_processes(processes: Sequence[BaseProcess]) -> None:
         process.join(timeout=30)
 
 
+def build_front_end(processes: Sequence[BaseProcess], build: Callable[..., Any], *args: Any) -> Any:
+    """`build(*args)`; if it raises, what was started to be behind it ends too."""
+    try:
+        return build(*args)
+    except BaseException:
+        end_processes(processes)
+        raise
+
+
 def final_line(processes: Sequence[BaseProcess] = ()) -> str:
     """The last thing a server says."""
     found = verdict(processes)
