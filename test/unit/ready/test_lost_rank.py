@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import re
+import signal
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -32,7 +34,7 @@ def _engine() -> tuple[SimpleNamespace, SimpleNamespace]:
         event_loop=None,
         _subprocess_watchdog=None,
     )
-    return manager, SimpleNamespace(_processes=[], engine_manager=manager)
+    return manager, SimpleNamespace(_processes=[], _names=[], engine_manager=manager)
 
 
 def _lose(board: record.Board, status: record.Status) -> None:
@@ -43,6 +45,22 @@ def _lose(board: record.Board, status: record.Status) -> None:
     rank = board.claim("rank DP1 TP0")
     rank.enter("serving")
     rank.pid, rank.status = process.pid, status
+
+
+def test_a_killed_process_that_is_no_rank_is_the_end_by_name(board: record.Board) -> None:
+    manager, watchdog = _engine()
+    board.claim("rank TP0").status = record.Status.READY
+    processes = [multiprocessing.get_context("fork").Process(target=signal.pause) for _ in range(2)]
+    for process in processes:
+        process.start()
+    processes[1].kill()
+    processes[1].join()
+    watchdog._processes, watchdog._names = processes, ["scheduler_0", "detokenizer"]
+    manager._subprocess_watchdog = watchdog
+    assert engine_death.on_dead_child(watchdog)
+    said = rf"detokenizer \(pid {processes[1].pid}\) failed: its process was ended by SIGKILL"
+    assert re.match(said, str(manager.engine_dead))
+    assert not any(process.is_alive() for process in processes)
 
 
 def test_a_lost_rank_is_the_end_by_name(

@@ -151,7 +151,13 @@ def build_front_end(processes: Sequence[BaseProcess], build: Callable[..., Any],
 def final_line(processes: Sequence[BaseProcess] = ()) -> str:
     """The last thing a server says."""
     found = verdict(processes)
-    return found.line if found else "a child process ended (no rank says why; see above)"
+    if found:
+        return found.line
+    for process in processes:
+        if process.exitcode:
+            how = ending.words(process.exitcode)
+            return f"{process.name} (pid {process.pid}) failed: {how}; no rank says why, see above"
+    return "a child process ended (no rank says why; see above)"
 
 
 def leave(why: str | None = None) -> None:

@@ -97,6 +97,8 @@ def on_dead_child(watchdog: Any) -> bool:
     manager = watchdog.engine_manager
     if manager is None and death.is_embedded():
         return False
+    for process, name in zip(watchdog._processes, watchdog._names, strict=True):
+        process.name = name  # for the final line, where it is no rank that ended
     if not fail(manager, watchdog._processes):
         death.end_server(watchdog._processes)
     return True
