@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sglang_spec.hardening.fingerprint import FORMAT, NAME
+
 from kit.checkpoints import (
     Config,
     Tensor,
@@ -379,4 +381,45 @@ _TENSORS = [
     ),
 ]
 
-ODD = [*_CONFIG, *_TARGET, *_FILES, *_TENSORS]
+
+def _marks(edit: Callable[[Config], Any]) -> Callable[[Path], None]:
+    """A fingerprint beside the draft, edited."""
+
+    def write(folder: Path) -> None:
+        trace = {"takes": "output of layer 1", "norms": [1.0] * 6, "first": [[0.5] * 5] * 6}
+        prompt = {"input_ids": [1, 2, 3, 4, 5, 6], "slots": [trace] * 3, "layers": [trace] * 7}
+        held = json.loads(json.dumps({"format": FORMAT, "prompts": [prompt]}))
+        edit(held)
+        (folder / NAME).write_text(json.dumps(held))
+
+    return write
+
+
+def _slot(**keys: Any) -> Callable[[Path], None]:
+    return _marks(lambda held: held["prompts"][0]["slots"][0].update(keys))
+
+
+_UNREADABLE = "fingerprint-unreadable"
+_FINGERPRINT = [
+    Odd("marks-right", files=_marks(lambda held: None)),
+    Odd(
+        "marks-of-two-slots",
+        "fingerprint-slots",
+        files=_marks(lambda held: held["prompts"][0]["slots"].pop()),
+    ),
+    Odd("marks-of-nothing", _UNREADABLE, "no prompts", files=_marks(_set(prompts=[]))),
+    Odd("marks-null", _UNREADABLE, files=_marks(_set(prompts=None))),
+    Odd("marks-of-a-later-format", _UNREADABLE, files=_marks(_set(format="2"))),
+    Odd(
+        "marks-without-layers",
+        _UNREADABLE,
+        files=_marks(lambda held: held["prompts"][0].update(layers=[])),
+    ),
+    Odd("marks-nan", _UNREADABLE, "no number", files=_slot(norms=[NAN] * 6)),
+    Odd("marks-as-text", _UNREADABLE, files=_slot(norms=["one"] * 6)),
+    Odd("marks-short", _UNREADABLE, "6 tokens", files=_slot(norms=[1.0] * 5)),
+    Odd("marks-of-four-values", _UNREADABLE, files=_slot(first=[[0.5] * 4] * 6)),
+    Odd("marks-too-deep", _UNREADABLE, files=lambda d: (d / NAME).write_text(DEEP) and None),
+]
+
+ODD = [*_CONFIG, *_TARGET, *_FILES, *_TENSORS, *_FINGERPRINT]

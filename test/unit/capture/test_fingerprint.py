@@ -64,6 +64,14 @@ def test_prompt_whose_beginning_was_cached(marks: Fingerprint, streams: list[Str
     marks.compare(1, rest)
 
 
+def test_states_that_are_no_numbers(marks: Fingerprint, streams: list[Stream]) -> None:
+    captured = _captured(streams[0], RIGHT)
+    nothing = Trace("captured", (float("nan"),) * 40, ((float("nan"),) * VALUES,) * 40)
+    with pytest.raises(FingerprintError, match="slot 1 holds values that are no numbers"):
+        marks.compare(0, [captured[0], nothing, captured[2]])
+    assert marks.unproven == 3
+
+
 # Loop indices captured, the slot that must be named, what it is and what it should be.
 WRONG = {
     "one off by one": ([2, 15, 27], 0, "output of layer 1", "output of layer 2"),

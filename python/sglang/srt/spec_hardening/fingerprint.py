@@ -97,6 +97,9 @@ class Fingerprint:
         wrong = []
         for slot, (got, trained) in enumerate(zip(captured, prompt.slots, strict=True)):
             error = got.distance(trained)
+            if not math.isfinite(error):
+                wrong.append(f"slot {slot} holds values that are no numbers")
+                continue
             is_now = nearest(got, prompt.layers)
             was = nearest(trained, prompt.layers)
             if error > SAME and is_now.takes != was.takes:
@@ -142,17 +145,48 @@ def load(folder: Path) -> Fingerprint | None:
             )
             for one in held["prompts"]
         )
-    except (json.JSONDecodeError, KeyError, TypeError, OSError) as error:
+        _refuse_useless(prompts)
+    except FingerprintError:
+        raise
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise FingerprintError(f"{path} cannot be read: {error!r}") from error
     return Fingerprint(path, prompts)
+
+
+def _refuse_useless(prompts: Sequence[Prompt]) -> None:
+    """A file that would compare nothing, or whose rows are not those of its tokens."""
+    if not prompts:
+        raise ValueError("it holds no prompts")
+    for number, prompt in enumerate(prompts):
+        if not prompt.slots or not prompt.layers:
+            raise ValueError(f"prompt {number} has no slots or no layers to name them by")
+        for trace in (*prompt.slots, *prompt.layers):
+            if not len(trace.norms) == len(trace.first) == len(prompt.input_ids):
+                raise ValueError(
+                    f"prompt {number} has {len(prompt.input_ids)} tokens, its {trace.takes} "
+                    f"{len(trace.norms)} norms and the first values of {len(trace.first)}"
+                )
 
 
 def _trace(held: dict[str, Any]) -> Trace:
     return Trace(
         str(held["takes"]),
-        tuple(float(norm) for norm in held["norms"]),
-        tuple(tuple(float(value) for value in token) for token in held["first"]),
+        tuple(_finite(norm) for norm in held["norms"]),
+        tuple(_values(token) for token in held["first"]),
     )
+
+
+def _values(token: Sequence[Any]) -> tuple[float, ...]:
+    if len(token) != VALUES:
+        raise ValueError(f"{len(token)} first values of a token, not {VALUES}")
+    return tuple(map(_finite, token))
+
+
+def _finite(value: Any) -> float:
+    """Nothing would ever differ from NaN by more than a bound."""
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{value} is no number")
+    return number
 
 
 def traces_of(captured: Any, slots: int, tokens: int) -> list[Trace]:

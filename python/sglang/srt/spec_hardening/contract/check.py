@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..fingerprint import NAME as FINGERPRINT
+from ..fingerprint import FingerprintError
+from ..fingerprint import load as load_fingerprint
 from .checkpoint import Checkpoint, read_config
 from .families import EAGLE3_DRAFTS, FAMILIES, Family
 from .folder import find_folder, is_hub_id
@@ -106,7 +109,30 @@ def _check(
     count = _count(draft, ids, findings)
     if settings.check_weights:
         check_weights(draft, Path(settings.draft_weights or draft.folder), count, findings)
+    _check_fingerprint(draft, count, findings)
     return slots if not findings.problems else ()
+
+
+def _check_fingerprint(draft: Checkpoint, count: int, findings: Findings) -> None:
+    """A fingerprint beside the draft can be read, and is that of a draft of as many slots."""
+    file = draft.folder / FINGERPRINT
+    again = "write it again with `sglang-spec capture fingerprint`, or remove it"
+    try:
+        marks = load_fingerprint(draft.folder)
+    except FingerprintError as error:
+        reason = str(error).removeprefix(f"{file} cannot be read: ")
+        findings.refuse("fingerprint-unreadable", file, "prompts", reason, again)
+        return
+    for number, prompt in enumerate(marks.prompts if marks else ()):
+        if len(prompt.slots) != count:
+            findings.refuse(
+                "fingerprint-slots",
+                file,
+                f"prompts[{number}].slots",
+                len(prompt.slots),
+                f"the draft takes {count} states, so this is another draft's; {again}",
+            )
+            return
 
 
 def _check_algorithm(draft: Checkpoint, settings: Settings, findings: Findings) -> bool:
