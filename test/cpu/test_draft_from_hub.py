@@ -6,6 +6,7 @@ fork of the preloaded process would look for them where that one did.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kit.checkpoints import copy, read_tensors, write_tensors
 from kit.hub import COMMIT, Hub
 from kit.launch_watch import Ended, watch
 from kit.servers import LOGS
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Server, Speculation
 
-pytestmark = pytest.mark.full  # ten seconds of imports for each; the cache is in the unit tests too
+# Ten seconds of imports for each of them; the cache is in the unit tests too.
+full = pytest.mark.full
 
 ID = "acme/tiny-eagle3"
 WEIGHTS = "model.safetensors"
@@ -71,6 +74,7 @@ def captured(server: Server) -> list[int]:
     return [slot["loop_index"] for slot in state["eagle3_capture"]["slots"]]
 
 
+@full
 def test_a_cached_draft_is_served(tiny: Pair, cache: Cache) -> None:
     shutil.copytree(tiny.draft, cache.snapshot())
     with cache.server(tiny.target) as server:
@@ -79,12 +83,14 @@ def test_a_cached_draft_is_served(tiny: Pair, cache: Cache) -> None:
         assert "fetching the weights" not in server.log.read_text()
 
 
+@full
 def test_a_draft_that_is_nowhere(tiny: Pair, cache: Cache) -> None:
     ended = refused(cache.server(tiny.target))
     assert "[draft-not-found]" in ended.log and f"'{ID}'" in ended.log
     assert "no such hub id in the local Hugging Face cache; download it first" in ended.log
 
 
+@full
 def test_a_config_whose_weights_cannot_be_fetched(tiny: Pair, cache: Cache) -> None:
     cache.snapshot().mkdir(parents=True)
     shutil.copy(tiny.draft / "config.json", cache.snapshot())
@@ -93,6 +99,7 @@ def test_a_config_whose_weights_cannot_be_fetched(tiny: Pair, cache: Cache) -> N
     assert "[weights-missing]" in ended.log and str(cache.snapshot()) in ended.log
 
 
+@full
 def test_a_faulty_draft_is_named_by_its_file(tiny: Pair, cache: Cache) -> None:
     shutil.copytree(tiny.draft, cache.snapshot())
     config = cache.snapshot() / "config.json"
@@ -113,13 +120,32 @@ def test_a_draft_is_fetched_before_anything_loads(tiny: Pair, tmp_path: Path, hu
     assert hub.asked_for(WEIGHTS)
 
 
+@full
 def test_a_fetched_draft_that_is_cut_short(tiny: Pair, tmp_path: Path, hub: Hub) -> None:
     hub.spoil(ID, WEIGHTS, lambda held: held[: len(held) // 2])
     ended = refused(Cache(tmp_path / "cache", hub.url).server(tiny.target))
     assert "[weights-unreadable]" in ended.log and WEIGHTS in ended.log
 
 
+@full
 def test_a_hub_without_the_weights(tiny: Pair, tmp_path: Path, hub: Hub) -> None:
     hub.remove(ID, WEIGHTS)
     ended = refused(Cache(tmp_path / "cache", hub.url).server(tiny.target))
     assert "[weights-missing]" in ended.log
+
+
+@full
+def test_a_draft_in_shards_with_a_file_beside_the_index(tiny: Pair, tmp_path: Path) -> None:
+    """The index comes along: without it the stray file would be taken for a part of the draft."""
+    draft = copy(tiny.draft, tmp_path / "sharded")
+    tensors = list(read_tensors(draft / WEIGHTS).items())
+    (draft / WEIGHTS).unlink()
+    parts = {"part-1.safetensors": tensors[::2], "part-2.safetensors": tensors[1::2]}
+    for file, held in parts.items():
+        write_tensors(draft / file, dict(held))
+    write_tensors(draft / "stray.safetensors", dict(tensors[:1]))
+    names = {name: file for file, held in parts.items() for name, _ in held}
+    (draft / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": names}))
+    with Hub({ID: draft}) as hub, Cache(tmp_path / "cache", hub.url).server(tiny.target) as server:
+        server.wait_ready()
+        assert captured(server) == [2, 4, 6]

@@ -43,10 +43,14 @@ def engines(pid: int) -> set[int]:
 
     A command that the parent asks for facts of the host (lscpu and the like) is none of them. While
     such a command is being started it looks like its parent, for as long as the host's other work
-    lets it wait, hence `watch` counts what has worked.
+    lets it wait, hence `watch` counts what has worked. The server itself is none either where `pid`
+    is the guard around it.
     """
     try:
-        family = psutil.Process(pid).children(recursive=True)
+        root = psutil.Process(pid)
+        if any("sglang_spec.guard" in word for word in root.cmdline()):
+            root = next(iter(root.children()), root)
+        family = root.children(recursive=True)
     except psutil.NoSuchProcess:
         return set()
     found = set()

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sglang.srt.spec_hardening.contract import ContractError, Report, Settings, check_pair
+from sglang.srt.spec_hardening.contract.checkpoint import INDEX
 from sglang.srt.spec_hardening.contract.folder import find_folder, is_hub_id
+from sglang.srt.spec_hardening.fingerprint import NAME as FINGERPRINT
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +95,8 @@ def _downloaded(cfg: Any) -> str | None:
     """The folder of a hub draft's weights, fetched now as the ranks would fetch them later.
 
     A draft is small beside its target, and only its weights say what it was trained on. None where
-    the draft is a local folder, or is in the cache already.
+    the draft is a local folder, or is in the cache already, or cannot be fetched: what is missing
+    is then refused by its name.
     """
     draft, revision = cfg.speculative_draft_model_path, cfg.speculative_draft_model_revision
     if draft is None or Path(draft).expanduser().is_dir() or not is_hub_id(draft):
@@ -101,11 +104,26 @@ def _downloaded(cfg: Any) -> str | None:
     cached = find_folder(draft, revision)
     if cached is not None and any(cached.glob("*.safetensors")):
         return None
+    logger.info("Draft contract: fetching the weights of %s to check them", draft)
+    try:
+        return _fetched(draft, revision, cfg.download_dir)
+    except Exception as error:  # of the network, the hub or the disk: told, and refused below
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        logger.error("Draft contract: %s could not be fetched: %s", draft, reason)
+        return None
+
+
+def _fetched(draft: str, revision: str | None, download_dir: str | None) -> str:
+    from huggingface_hub import snapshot_download
     from sglang.srt.model_loader.weight_utils import download_weights_from_hf
 
-    logger.info("Draft contract: fetching the weights of %s to check them", draft)
-    patterns = ["*.safetensors", "*.safetensors.index.json", "*.bin"]
-    folder: str = download_weights_from_hf(draft, cfg.download_dir, patterns, revision)
+    # Nothing has read the draft's config yet. What lies beside weights goes where its readers look.
+    beside = ["config.json", "hf_quant_config.json", FINGERPRINT]
+    snapshot_download(draft, revision=revision, allow_patterns=beside)
+    folder: str = download_weights_from_hf(
+        draft, download_dir, ["*.safetensors", "*.bin"], revision
+    )
+    snapshot_download(draft, revision=revision, cache_dir=download_dir, allow_patterns=[INDEX])
     return folder
 
 
