@@ -70,10 +70,14 @@ def plan(target: Path, draft: Path | None, loops: Sequence[int] | None) -> Plan:
     slots: Any = import_module("sglang_spec.hardening.contract.slots")
     checkpoint: Any = import_module("sglang_spec.hardening.contract.checkpoint")
     report: Any = import_module("sglang_spec.hardening.contract.report")
+    shapes: Any = import_module("sglang_spec.hardening.contract.shapes")
     findings = report.Findings()
     config = checkpoint.read_config(target, findings)
-    if config is None:
-        raise ExtractError(findings.report().error_text())
+    if config is not None:
+        shapes.check_target(config, findings)
+    told = findings.report()
+    if config is None or not told.accepted or config.integer("hidden_size") is None:
+        raise ExtractError(told.strict().error_text())
     family = families.FAMILIES.get(config.architecture)
     if family is None:
         raise ExtractError(f"{config.architecture} cannot capture layers for EAGLE3")

@@ -101,7 +101,8 @@ def of_pair(target: str, draft: str) -> dict[str, Any]:
         "slots": [slot.to_json() for slot in report.slots],
         "layer_ids": None if ids is None else list(ids),
         "convention": f"{family.convention.value} ({family.source})",
-        "fc_width": len(report.slots) * of_target.integer("hidden_size"),
+        # By the draft's config, which the contract held against the target's where that says it.
+        "fc_width": len(report.slots) * of_draft.integer("target_hidden_size", "hidden_size"),
     }
 
 

@@ -82,6 +82,14 @@ def test_a_pair_without_a_list(tmp_path: Path) -> None:
     assert "ids none, the default layers" in run("--target", tiny.target, "--draft", draft)[1]
 
 
+def test_a_target_that_leaves_its_width_to_its_class(tmp_path: Path) -> None:
+    pair = tiny_pair()
+    target = copy(pair.target, tmp_path / "target", lambda config: config.pop("hidden_size"))
+    code, out, err = run("--target", target, "--draft", pair.draft, "--json")
+    assert code == 0, err
+    assert json.loads(out)["contract"]["fc_width"] == 768
+
+
 def test_a_refused_pair_is_a_finding(tmp_path: Path) -> None:
     def edit(config: Config) -> None:
         config["eagle_config"][IDS] = [5, 3, 1]
