@@ -115,7 +115,7 @@ class Writer:
     folder: Path
     queue_bytes: int = _QUEUE_BYTES
     _partial: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)
-    _waiting: queue.SimpleQueue[tuple[int, dict[str, Any], int]] = field(
+    _waiting: queue.SimpleQueue[tuple[int, list[int], list[tuple[Any, Any]], int]] = field(
         default_factory=queue.SimpleQueue
     )
     _room: threading.Condition = field(default_factory=threading.Condition)
@@ -140,40 +140,49 @@ class Writer:
                 len(input_ids),
             )
             return
-        self._put(number, _tensors(input_ids, chunks))
+        self._put(number, list(input_ids), chunks)
 
-    def _put(self, number: int, tensors: dict[str, Any]) -> None:
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    def _put(self, number: int, input_ids: list[int], chunks: list[tuple[Any, Any]]) -> None:
+        """The thread that writes joins the chunks: the scheduler has a prefill to go on with."""
+        parts = [part for chunk in chunks for part in chunk if part is not None]
+        size = sum(part.numel() * part.element_size() for part in parts)
         with self._room:
             self._room.wait_for(lambda: self._held == 0 or self._held + size <= self.queue_bytes)
             self._held += size
-        self._waiting.put((number, tensors, size))
+        self._waiting.put((number, input_ids, chunks, size))
 
     def _write_all(self) -> None:
         from safetensors.torch import save_file
 
         while True:
-            number, tensors, size = self._waiting.get()
+            number, input_ids, chunks, size = self._waiting.get()
             path = self.folder / sample_file(number)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 scratch = path.with_suffix(".part")
-                save_file(tensors, scratch)
+                save_file(_tensors(input_ids, chunks), scratch)
                 scratch.replace(path)
             except OSError as error:
                 logger.error("capture: %s cannot be written: %s", path, error)
+            del chunks
             with self._room:
                 self._held -= size
                 self._room.notify()
 
 
-def _tensors(input_ids: Sequence[int], chunks: list[tuple[Any, Any]]) -> dict[str, Any]:
+def _tensors(input_ids: list[int], chunks: list[tuple[Any, Any]]) -> dict[str, Any]:
     import torch
 
     tensors = {
-        "input_ids": torch.tensor(list(input_ids), dtype=torch.int64),
-        "states": torch.cat([states for states, _ in chunks]),
+        "input_ids": torch.tensor(input_ids, dtype=torch.int64),
+        "states": _joined([states for states, _ in chunks]),
     }
     if all(last is not None for _, last in chunks):
-        tensors["last_hidden_states"] = torch.cat([last for _, last in chunks])
+        tensors["last_hidden_states"] = _joined([last for _, last in chunks])
     return tensors
+
+
+def _joined(parts: list[Any]) -> Any:
+    import torch
+
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
