@@ -31,6 +31,15 @@ def test_fault_ends_the_launch(
     print(f"refused after {ended.seconds:.1f} s")
 
 
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_file_in_place_of_the_draft(file: str, servers: ServerPool, tiny: Pair) -> None:
+    """Files of other kinds (GGUF) are for upstream's other loaders."""
+    launch = Launch(tiny.target, Speculation(tiny.draft / file))
+    ended = watch(servers.start(launch, "draft-is-a-file"))
+    assert ended.returncode not in (0, None) and not ended.engines
+    assert "[draft-not-found]" in ended.log and "name the folder that holds" in ended.log
+
+
 def test_right_pair_starts_and_says_what_it_captures(servers: ServerPool, tiny: Pair) -> None:
     """Also shows that the watch sees the processes of a server that did start."""
     server = servers.server(Launch(tiny.target, Speculation(tiny.draft)))

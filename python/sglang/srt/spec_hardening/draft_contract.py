@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 MODES = ("enforce", "strict", "report")
 _ALGORITHMS = {"EAGLE": "EAGLE", "NEXTN": "EAGLE", "EAGLE3": "EAGLE3"}
+_OF_A_FOLDER = (".json", ".safetensors", ".bin", ".pt")
 # Formats that are read from the folder's own safetensors, .bin or .pt files.
 _CHECKPOINTS = ("auto", "safetensors", "pt", "bitsandbytes", "fastsafetensors", "layered")
 
@@ -54,8 +55,13 @@ def check_launch(server_args: Any) -> Report | None:
 
 
 def _elsewhere(model: str | None) -> bool:
-    """Whether a path is a single file or a URL, which other loaders of upstream read."""
-    return model is not None and ("://" in model or os.path.isfile(model))
+    """Whether a path is a single file or a URL, which other loaders of upstream read.
+
+    A file of a model's folder is neither: whoever names it means the folder.
+    """
+    if model is None or "://" in model:
+        return model is not None
+    return os.path.isfile(model) and Path(model).suffix not in _OF_A_FOLDER
 
 
 def _settings(server_args: Any, cfg: Any, algorithm: str) -> Settings:
