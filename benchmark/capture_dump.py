@@ -180,7 +180,7 @@ def accept_length(pair: Pair, draft: Path, folder: Path, prompts: int = 32) -> d
         server.wait_ready(900)
         client = Client(server.url)
         asked = [json.loads(line)["prompt_ids"] for line in held_out().read_text().splitlines()]
-        answers = [client.generate(ids, 64) for ids in asked[:prompts]]
+        answers = client.generate_batch(asked[:prompts], 64)
         client.close()
     tokens, cycles = sum(len(a.tokens) for a in answers), sum(a.cycles for a in answers)
     return {"prompts": prompts, "tokens": tokens, "accept_length": round(tokens / cycles, 3)}
