@@ -116,7 +116,7 @@ def _check(
 def _check_fingerprint(draft: Checkpoint, count: int, findings: Findings) -> None:
     """A fingerprint beside the draft can be read, and is that of a draft of as many slots."""
     file = draft.folder / FINGERPRINT
-    again = "write it again with `sglang-spec capture fingerprint`, or remove it"
+    again = "write it again with the tool that captures, or remove it"
     try:
         marks = load_fingerprint(draft.folder)
     except FingerprintError as error:
