@@ -229,6 +229,7 @@ _CONFIG = [
     Odd("section-with-number", "ids-misspelt", config=_renamed("eagle3_config")),
     Odd("flag-at-top", "ids-misspelt", "eagle_config.use_aux", config=_set(use_aux_hidden_state=0)),
     Odd("norm-is-a-word", "eagle-config-type", config=_nested(norm_before_fc="false")),
+    Odd("norm-at-top-is-a-word", "eagle-config-type", config=_instead(norm_before_fc="no")),
     Odd("flag-is-zero", "eagle-config-type", config=_nested(use_aux_hidden_state=0)),
     Odd("flag-is-null", "eagle-config-type", config=_nested(use_aux_hidden_state=None)),
     Odd("no-capture-but-fc", "tensor-unknown", config=_nested(use_aux_hidden_state=False)),

@@ -68,7 +68,7 @@ def section(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _nested(config: Mapping[str, Any], file: Path | str, findings: Findings) -> Mapping[str, Any]:
     nested = config.get(NESTED)
     if nested is None:
-        return {}
+        nested = {}
     if not isinstance(nested, Mapping):
         findings.refuse(
             "eagle-config-type",
