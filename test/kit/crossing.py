@@ -192,9 +192,13 @@ def check_draft_kv(server: Crossing, plan: str, tolerance: float = 0.0) -> None:
 
     `tolerance` is a share of the largest element.
     """
-    tokens = prompt(7, 33)
+    tokens, other = prompt(7, 33), prompt(8, 33)
     rows = {}
     for words in ("on", plan):
+        server.client.flush_cache()
+        # Other text in the same slots: a row that is never written must not be right by chance.
+        server.plan("on")
+        requests(server.client, [other], [80])
         server.client.flush_cache()
         server.plan(words)
         rid = f"kv-{words.replace(' ', '-')}"
