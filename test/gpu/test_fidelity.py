@@ -28,7 +28,7 @@ LIFTED = {"logit_bias": {"70": 30, "71": 30.5, "72": 31, "80": 30.25, "90": 28.1
 DRAWS = 4096
 POSITIONS = 4
 COMMON = (
-    *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
+    *("--mem-fraction-static", "0.8", "--max-total-tokens", "65536"),
     *("--max-running-requests", "128", "--cuda-graph-max-bs-decode", "64"),
     *("--context-length", "2048", "--enable-custom-logit-processor"),
 )

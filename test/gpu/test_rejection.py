@@ -16,7 +16,7 @@ from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
 
 COMMON = (
-    *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
+    *("--mem-fraction-static", "0.8", "--max-total-tokens", "65536"),
     *("--max-running-requests", "16", "--cuda-graph-max-bs-decode", "16"),
     *("--context-length", "2048", "--attention-backend", "triton"),
     "--speculative-use-rejection-sampling",

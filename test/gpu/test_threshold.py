@@ -26,7 +26,7 @@ from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
 
 COMMON = (
-    *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
+    *("--mem-fraction-static", "0.8", "--max-total-tokens", "65536"),
     *("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "32"),
     *("--context-length", "2048", "--chunked-prefill-size", "256"),
     *("--decode-log-interval", "1"),
@@ -79,7 +79,8 @@ def test_off_is_a_plain_decode_and_the_draft_catches_up(server: Crossing) -> Non
     assert 29 <= counted["batches_off"] <= 32
     info = server.info()
     graphs = "disable-cuda-graph" not in str(server.server.launch.arguments)
-    assert (info["graph_gb"] > 0) == graphs
+    # Told from the device's free memory, of which another server may have given some back.
+    assert (info["graph_gb"] != 0) == graphs
     lines = [
         line
         for line in server.server.log.read_text(errors="replace").splitlines()

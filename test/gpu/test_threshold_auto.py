@@ -9,7 +9,7 @@ from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.server import Launch, Speculation
 
 COMMON = (
-    *("--mem-fraction-static", "0.15", "--max-total-tokens", "65536"),
+    *("--mem-fraction-static", "0.8", "--max-total-tokens", "65536"),
     *("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "64"),
     *("--context-length", "4096", "--speculative-disable-batch-threshold", "auto"),
 )
