@@ -30,6 +30,7 @@ import click
 import httpx
 from sglang_spec import host, process
 from sglang_spec.bench import load, mode, output
+from sglang_spec.bench.figures import MAIN
 from sglang_spec.bench.record import host as machine
 from sglang_spec.bench.shape import shapes
 from sglang_spec.bench.statistics import ratio
@@ -274,11 +275,23 @@ def described(server: Server, name: str) -> dict[str, Any]:
 
 
 def keep(results: Path, visit: dict[str, Any]) -> None:
-    """The latest visit of a device and a shape is the one that counts; the whole file or none."""
+    """The latest visit of a device and a shape is the one that counts; the whole file or none.
+
+    At the top stand the figures of the main shape on a GPU, or of the latest visit until there are
+    any.
+    """
     visits = json.loads(results.read_text())["visits"] if results.exists() else []
     place = visit["device"], visit["where"]["shape"]
     visits = [old for old in visits if (old["device"], old["where"]["shape"]) != place]
-    output.replace(results, json.dumps({"visits": [*visits, visit]}, indent=1) + "\n")
+    visits.append(visit)
+    main = [one for one in visits if (one["device"], one["where"]["shape"]) == ("cuda", MAIN)]
+    top = (main or visits)[-1]
+    content = {
+        **{name: top[name] for name in ("phase_sum_error", "cycle_over_verify", "overhead")},
+        "provenance": {"date": top["date"], "device": top["device"], **top["where"]},
+        "visits": visits,
+    }
+    output.replace(results, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

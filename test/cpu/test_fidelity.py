@@ -43,19 +43,27 @@ MODES: dict[str, tuple[Plan, tuple[int, int, int]]] = {
     "one-step": (TINY, (1, 1, 2)),
     "two-steps": (TINY, (2, 1, 3)),
     "wide-tree": (TINY, (4, 8, 24)),
+    "adaptive": (TINY_HALF, (3, 1, 4)),
+}
+# By running requests: a batch goes through all of these as its requests end.
+ADAPTIVE = {
+    "1": {"candidate_steps": [3]},
+    "3": {"candidate_steps": [1]},
+    "5": {"candidate_steps": [0]},
+    "9": {"candidate_steps": [2]},
 }
 # Left to the full suite for their time; the tree has a draft with rejections as well.
-SLOW = ("some-rejected", "one-step", "two-steps", "wide-tree")
+SLOW = ("some-rejected", "one-step", "two-steps", "wide-tree", "adaptive")
 # Of logprobs. Both are float32, but the sums of a verify run over other widths than those of a
 # decode, and the tiny pair's gates make much of the last bits: 6.5e-4 was seen. A penalty that is
 # counted once too often moves a logprob by hundredths.
 TOLERANCE = 2e-3
 
 
-def launch(mode: str) -> Launch:
+def launch(mode: str, *more: str) -> Launch:
     plan, numbers = MODES[mode]
     pair = tiny_pair(plan)
-    flags = (*PLAIN, "--skip-speculative-self-test")
+    flags = (*PLAIN, "--skip-speculative-self-test", *more)
     return Launch(pair.target, Speculation(pair.draft, *numbers), "float32", flags)
 
 
@@ -74,8 +82,13 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def spec(servers: ServerPool, mode: str) -> Client:
-    return servers.client(launch(mode))
+def spec(servers: ServerPool, mode: str, tmp_path_factory: pytest.TempPathFactory) -> Client:
+    more: tuple[str, ...] = ()
+    if mode == "adaptive":
+        config = tmp_path_factory.mktemp("adaptive") / "steps.json"
+        config.write_text(json.dumps(ADAPTIVE))
+        more = ("--speculative-adaptive", "--speculative-adaptive-config", str(config))
+    return servers.client(launch(mode, *more))
 
 
 def both(plain: Client, spec: Client, asks: Sequence[Ask]) -> list[Reply]:
