@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .. import host
 from ..server import Launch, Speculation
@@ -19,6 +20,7 @@ ALL = (OFF, STATIC, THRESHOLD, AUTO, ADAPTIVE)
 RIVALS = (OFF, STATIC, ADAPTIVE)
 # Of a GPU's memory, what may be taken by all who use it once a KV cache of given size is made.
 SHARED_FRACTION = "0.96"
+DISABLE = "--speculative-disable-batch-threshold"
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,19 @@ def launch(name: str, settings: Settings) -> Launch:
     )
 
 
+def measures_itself(launch: Launch) -> bool:
+    """Whether the server measures its steps while it starts, so that others must not load the host.
+
+    What it decides afterwards comes from that table.
+    """
+    return (DISABLE, "auto") in pairwise(launch.arguments)
+
+
 def _flags(name: str, settings: Settings) -> Sequence[str]:
-    disable = "--speculative-disable-batch-threshold"
     known = {
         STATIC: (),
-        THRESHOLD: (disable, str(settings.threshold)),
-        AUTO: (disable, "auto"),
+        THRESHOLD: (DISABLE, str(settings.threshold)),
+        AUTO: (DISABLE, "auto"),
         ADAPTIVE: ("--speculative-adaptive",),
     }
     if name not in known:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .. import process
 from ..server import Server, ServerError, Spawn, stop_all
-from . import lossless, side
+from . import lossless, mode, side
 from .cells import Cell
 from .corpus import Corpus
 from .measure import measurement
@@ -156,19 +156,29 @@ def _start(
     kept: dict[str, Up],
     spawn: Spawn,
 ) -> list[Up]:
-    """The sides of a group, ready, in their order; the baseline stays up if others fit beside."""
-    begun = time.monotonic()
+    """The sides of a group, ready, in their order; the baseline stays up if others fit beside.
+
+    They start at the same time, after those that measure themselves while they start.
+    """
+    begun: dict[str, float] = {}
     servers: dict[str, Server] = {}
     ending: list[Server] = []
-    for one in todo:
+    alone = {
+        one.name for one in todo if one.launch is not None and mode.measures_itself(one.launch)
+    }
+    for one in sorted(todo, key=lambda one: one.name not in alone):
         if one.launch is not None and one.name not in kept:
             tell(f"starting {one.name} …")
+            begun[one.name] = time.monotonic()
             stays = one == plan.baseline and plan.together > 1
             log = plan.logs / f"{one.name.replace(' ', '-').replace(',', '-')}.log"
             server = Server(one.launch, log, spawn=spawn)
             servers[one.name] = stacks[0 if stays else 1].enter_context(server)
             if not stays:
                 ending.append(server)
+            if one.name in alone:
+                with suppress(ServerError):  # which comes again below
+                    server.wait_ready(READY_SECONDS)
     stacks[1].callback(stop_all, ending)
     up = []
     for one in todo:
@@ -189,7 +199,8 @@ def _start(
         found = Up(one, url, side.ask(url))
         if one == plan.baseline and plan.together > 1:
             kept[one.name] = found
-        seconds = round(time.monotonic() - begun, 1)
+        now = time.monotonic()
+        seconds = round(now - begun.get(one.name, now), 1)
         record.add(
             "side", side=one.name, flags=one.flags, group=group, ready_s=seconds,
             settings=one.settings(), facts=asdict(found.facts),

@@ -20,7 +20,7 @@ from .. import process
 from ..server import Server, ServerError, Spawn, stop_all
 from . import kernels
 from .load import LoadError
-from .mode import Settings, launch
+from .mode import Settings, launch, measures_itself
 from .record import Record
 from .scene import Scene, Steady
 
@@ -162,25 +162,30 @@ def _start(
     spawn: Spawn,
     deadline: float | None,
 ) -> None:
-    """The group's servers, ready; they start at the same time."""
+    """The group's servers, ready. They start together, after those that measure themselves."""
     begun = time.monotonic()
-    up.say(f"starting {', '.join(group)} …")
     launches = {mode: launch(mode, settings) for mode in group}
-    for mode in group:
-        up.servers[mode] = Server(launches[mode], plan.logs / f"threshold-{mode}.log", spawn=spawn)
-    for mode, server in list(up.servers.items()):
-        left = READY_SECONDS if deadline is None else deadline - time.monotonic()
-        try:
-            server.wait_ready(max(min(left, READY_SECONDS), 1.0))
-            up.say(f"{mode} is ready after {time.monotonic() - begun:.0f} s")
-            command = launches[mode].command(0)
-            up.record.visit["servers"][mode] = {
-                "command": " ".join(command[command.index("-m") :]),
-                "environment": dict(launches[mode].environment),
-                **_about(server.url, up.record, alone=len(group) == 1),
-            }
-        except (ServerError, httpx.HTTPError) as error:
-            up.lose(mode, error)
+    alone = [mode for mode in group if measures_itself(launches[mode])]
+    together = [mode for mode in group if mode not in alone]
+    for wave in [*([mode] for mode in alone), *([together] if together else [])]:
+        up.say(f"starting {', '.join(wave)} …")
+        for mode in wave:
+            log = plan.logs / f"threshold-{mode}.log"
+            up.servers[mode] = Server(launches[mode], log, spawn=spawn)
+        for mode in wave:
+            server = up.servers[mode]
+            left = READY_SECONDS if deadline is None else deadline - time.monotonic()
+            try:
+                server.wait_ready(max(min(left, READY_SECONDS), 1.0))
+                up.say(f"{mode} is ready after {time.monotonic() - begun:.0f} s")
+                command = launches[mode].command(0)
+                up.record.visit["servers"][mode] = {
+                    "command": " ".join(command[command.index("-m") :]),
+                    "environment": dict(launches[mode].environment),
+                    **_about(server.url, up.record, alone=len(group) == 1),
+                }
+            except (ServerError, httpx.HTTPError) as error:
+                up.lose(mode, error)
     up.record.write()
 
 

@@ -145,6 +145,22 @@ def test_a_load_that_fails_on_a_healthy_server_is_only_noted(tmp_path: Path) -> 
     assert measured(read(tmp_path / "r.json"), "a") == {"none": 3, "static": 2}
 
 
+def test_servers_that_measure_themselves_start_first_and_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    visit.run(
+        plan(tmp_path, Scene("a", 64), modes="none auto static threshold"),
+        SETTINGS, begun(tmp_path), said.append, spawn(),
+    )  # fmt: skip
+    assert [line.split(" after")[0] for line in said[:6]] == [
+        "starting auto …",
+        "auto is ready",
+        "starting none, static, threshold …",
+        "none is ready",
+        "static is ready",
+        "threshold is ready",
+    ]
+
+
 def test_time_that_is_over_keeps_what_was_measured(tmp_path: Path) -> None:
     record = begun(tmp_path)
     with pytest.raises(OutOfTime):
