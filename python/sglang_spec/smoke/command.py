@@ -42,7 +42,8 @@ from .target import PROMPTS, QUESTIONS, Settings, Target
     "--only",
     multiple=True,
     type=click.Choice([check.name for check in CHECKS]),
-    help="Run this check only (repeatable).",
+    metavar="CHECK",
+    help=f"Run this check only (repeatable): {', '.join(check.name for check in CHECKS)}.",
 )
 @click.option("--no-speculation", is_flag=True, help="The server is meant to run without it.")
 @click.option("--api-key", envvar="SGLANG_API_KEY", help="Or SGLANG_API_KEY; never printed.")

@@ -14,6 +14,7 @@ from sglang_spec.bench.runfile import Recorder
 from sglang_spec.cli import main
 
 COMMANDS = ("bench", "bench run", "bench report", "bench compare", "sweep", "canary", "advise")
+OTHERS = ("smoke", "doctor", "doctor threshold", "doctor kv", "top", "report", "demo", "roll")
 SCREEN = 42  # lines of 100 columns
 
 
@@ -23,7 +24,7 @@ def help_of(command: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
 def test_help_fits_a_screen(command: str) -> None:
     lines = help_of(command).splitlines()
     assert len(lines) <= SCREEN and max(map(len, lines)) <= 100
