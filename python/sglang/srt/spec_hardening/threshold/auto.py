@@ -29,7 +29,7 @@ class Rules:
     """When to change: counted in batches, never in seconds.
 
     Speculation comes on above a gain of 1 + `margin` and goes off below 1, once what the present
-    state has lost against the other adds up to `patience` batches: a load that swings about the
+    state has lost against the other adds up to `patience` plain steps: a load that swings about the
     crossing loses nothing on average and changes nothing, one that leaves it is followed in a few
     batches. A state is kept for `dwell` batches at least. Where it is off only because few drafts
     were accepted it is tried again for `dwell` batches after `first_probe` batches, and after twice
@@ -57,7 +57,7 @@ class AutoDecider:
         self._on = True
         self._why = Why.UNMEASURED
         self._batches = self._rules.dwell  # in this state; the first change need not wait
-        self._lost = 0.0  # batches' worth of time, against the other state
+        self._lost = 0.0  # plain steps' worth of time, against the other state
         self._probe_after = self._rules.first_probe
         self._probing = False
         self._last = (1, 1.0)
@@ -82,9 +82,7 @@ class AutoDecider:
         context = self.table.lines[0].context if tokens is None else tokens / rows
         self._last = (rows, context)
         self._batches += 1
-        gain = self.gain(rows, context)
-        lost = 1 - gain if self._on else gain - 1 - self._rules.margin
-        self._lost = max(0.0, self._lost + min(lost, 1.0))
+        self._lost = max(0.0, self._lost + min(self._loss(rows, context), 1.0))
         is_due = self._lost >= self._rules.patience
         self._why = Why.PROBE if self._probing else Why.WAIT if self._lost else Why.GAIN
         if is_due and self._batches > self._rules.dwell:
@@ -105,6 +103,16 @@ class AutoDecider:
         length = self.acceptance.accept_length if accept_length is None else accept_length
         step = self.table.step_seconds(rows, context)
         return length * step / self.table.cycle_seconds(rows, context)
+
+    def _loss(self, rows: int, context: float) -> float:
+        """Plain steps' worth of time that one more batch of the present kind loses; negative where
+        it wins. A cycle may be as long as seven steps, so one that does not pay may be too many."""
+        assert self.table is not None
+        gain = self.gain(rows, context)
+        if not self._on:
+            return gain - 1 - self._rules.margin
+        step = self.table.step_seconds(rows, context)
+        return (1 - gain) * self.table.cycle_seconds(rows, context) / step
 
     def crossing(self, context: float) -> int | None:
         """The least number of rows from which speculation does not pay; None where it always does.
@@ -176,8 +184,10 @@ class AutoDecider:
     def _is_due_for_probe(self, rows: int, context: float) -> bool:
         if self._batches <= self._probe_after:
             return False
-        hoped = self.gain(rows, context, self.acceptance.prior_accept_length)
-        return hoped > 1 + self._rules.margin
+        enough = 1 + self._rules.margin
+        if self.gain(rows, context) > enough:
+            return False  # the load swings; what is accepted would do
+        return self.gain(rows, context, self.acceptance.prior_accept_length) > enough
 
     def _probe(self) -> None:
         """On for a dwell, with what was seen before counting little beside what is seen now."""
