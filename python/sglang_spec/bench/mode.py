@@ -16,6 +16,10 @@ THRESHOLD = "threshold"
 AUTO = "auto"
 ADAPTIVE = "adaptive"
 ALL = (OFF, STATIC, THRESHOLD, AUTO, ADAPTIVE)
+# The same with the verify as a decode, which the triton backend alone can; measured if asked for.
+STATIC_DECODE = "static-decode"
+AUTO_DECODE = "auto-decode"
+KNOWN = (*ALL, STATIC_DECODE, AUTO_DECODE)
 # What `auto` is held against: the best that there is without a threshold.
 RIVALS = (OFF, STATIC, ADAPTIVE)
 # Of a GPU's memory, what may be taken by all who use it once a KV cache of given size is made.
@@ -75,14 +79,17 @@ def measures_itself(launch: Launch) -> bool:
 
 
 def _flags(name: str, settings: Settings) -> Sequence[str]:
+    decode = ("--speculative-verify-attention", "decode")
     known = {
         STATIC: (),
         THRESHOLD: (DISABLE, str(settings.threshold)),
         AUTO: (DISABLE, "auto"),
         ADAPTIVE: ("--speculative-adaptive",),
+        STATIC_DECODE: decode,
+        AUTO_DECODE: (DISABLE, "auto", *decode),
     }
     if name not in known:
-        raise ValueError(f"mode {name}: known are {', '.join(ALL)}")
+        raise ValueError(f"mode {name}: known are {', '.join(KNOWN)}")
     return known[name]
 
 

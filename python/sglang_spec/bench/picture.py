@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import figures, statistics
-from .mode import ALL
+from .mode import KNOWN
 
 _LOOK = {
     "none": ("#555555", "o", "--"),
@@ -15,6 +15,8 @@ _LOOK = {
     "adaptive": ("#7c3aed", "^", "--"),
     "threshold": ("#0e7490", "v", "-"),
     "auto": ("#15803d", "D", "-"),
+    "static-decode": ("#c2410c", "s", ":"),
+    "auto-decode": ("#15803d", "D", ":"),
 }
 
 
@@ -59,7 +61,7 @@ def _rows(visits: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[int, Any]
 
 
 def _panel(place: Any, cells: Mapping[str, Mapping[int, list[float]]]) -> None:
-    for mode in ALL:
+    for mode in KNOWN:
         if mode not in cells:
             continue
         colour, marker, line = _LOOK[mode]

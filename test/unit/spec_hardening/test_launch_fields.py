@@ -18,6 +18,7 @@ FIELDS: tuple[str, ...] = ServerArgs.__struct_fields__
 # In the order in which upstream puts fields that its own list does not name: as declared.
 OWN = (
     "speculative_rank_check",
+    "speculative_verify_attention",
     "speculative_min_accept_length",
     "speculative_verify_timeout",
     "skip_speculative_self_test",
@@ -31,6 +32,7 @@ OWN = (
 # What a command line can say for each, and what the field then holds.
 SAID: dict[str, tuple[str, object]] = {
     "speculative_rank_check": ("64", 64),
+    "speculative_verify_attention": ("auto", "auto"),
     "speculative_min_accept_length": ("1.5", 1.5),
     "speculative_verify_timeout": ("20", 20.0),
     "speculative_contract": ("strict", "strict"),
