@@ -99,8 +99,10 @@ class VerifyRows:
         logits = (*shape, backend.v_head_dim)
         splits = torch.empty((rows,), dtype=torch.int32, device=backend.device)
         uneven = torch.zeros((1,), dtype=torch.int32, device=backend.device)
-        self._fill(backend, batch.kv_loc_plan, batch.seq_lens, batch.req_pool_indices, width,
-                   indices, splits, uneven)  # fmt: skip
+        self._fill(
+            backend, batch.kv_loc_plan, batch.seq_lens[:requests], batch.req_pool_indices, width,
+            indices, splits, uneven,
+        )  # fmt: skip
         return _metadata(
             attn_logits=torch.empty(logits, dtype=torch.float32, device=backend.device),
             attn_lse=torch.empty(shape, dtype=torch.float32, device=backend.device),
