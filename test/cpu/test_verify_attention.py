@@ -1,7 +1,9 @@
 """A server whose verify is a decode, on upstream's triton kernels, which triton interprets.
 
 The interpreter needs seconds for a forward, so there is no self-test, no warm-up and few tokens.
-The path from the flag to the tokens is the one that a GPU takes without graphs.
+The path from the flag to the tokens is the one that a GPU takes without graphs. Rows that end two
+tokens too early give other tokens; rows that miss their own token only do not on this pair, and are
+what `test/unit/spec_hardening/test_verify_attention_on_cpu.py` finds.
 """
 
 from __future__ import annotations
