@@ -29,9 +29,10 @@ class TestFiles:
             [python, preloaded.__file__, *preload],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # two answers that come at once must not hide one behind the other
             env=environment,
         )
+        self._rest = b""
 
     def __enter__(self) -> TestFiles:
         return self
@@ -55,18 +56,15 @@ class TestFiles:
 
         `file` is relative to `folder`, in which it runs; it imports from `places` first.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
         request = {"file": file, "folder": str(folder), "log": str(self._log)}
-        print(
-            json.dumps({**request, "places": [str(place) for place in places]}),
-            file=self._process.stdin,
-            flush=True,
-        )
-        group = int(self._answer("pid"))
+        line = json.dumps({**request, "places": [str(place) for place in places]}) + "\n"
+        self._process.stdin.write(line.encode())
+        group = self._answer("pid")
+        assert group is not None
         status: int | None = None
         try:
-            if select.select([self._process.stdout], [], [], self._timeout_s)[0]:
-                status = int(self._answer("status"))
+            status = self._answer("status", self._timeout_s)
         finally:
             if status is None:  # too slow, or Ctrl-C: nothing of it stays behind
                 os.killpg(group, signal.SIGKILL)
@@ -74,11 +72,17 @@ class TestFiles:
             self._answer("status")
         return status, self._log.read_text(encoding="utf-8", errors="replace")
 
-    def _answer(self, key: str) -> str:
+    def _answer(self, key: str, timeout_s: float | None = None) -> int | None:
+        """The number of the next answer, None if it did not come in time."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise VendoringError(
-                "the interpreter for the tests does not run", value=str(self._process.args)
-            )
-        return str(json.loads(line)[key])
+        while b"\n" not in self._rest:
+            if not select.select([self._process.stdout], [], [], timeout_s)[0]:
+                return None
+            more = self._process.stdout.read(4096)
+            if not more:
+                raise VendoringError(
+                    "the interpreter for the tests does not run", value=str(self._process.args)
+                )
+            self._rest += more
+        line, self._rest = self._rest.split(b"\n", 1)
+        return int(json.loads(line)[key])

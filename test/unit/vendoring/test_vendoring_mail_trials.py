@@ -13,6 +13,7 @@ import pytest
 from kit.vendoring_project import Project
 from vendoring.mail import Mail
 from vendoring.mail_trial import last_first, outcome
+from vendoring.testfiles import TestFiles
 
 TEST = """\
 import unittest
@@ -131,6 +132,25 @@ def test_a_test_that_hangs_is_a_failure(patched: Project) -> None:
         if row["alone"] != "timeout":
             break
     assert (row["alone"], row["verdict"]) == ("passed", "proven")
+
+
+AT_ONCE = """\
+#!/bin/sh
+read request
+printf '{"pid": %s}\\n{"status": 3}\\n' $$
+read end
+"""
+
+
+def test_two_answers_that_come_at_once_are_two(tmp_path: Path) -> None:
+    """As of a test that is done before anybody asks; the second must not wait for its limit."""
+    python = tmp_path / "python"
+    python.write_text(AT_ONCE)
+    python.chmod(0o700)
+    log = tmp_path / "log"
+    log.write_text("said")
+    with TestFiles(str(python), log, 5.0, []) as files:
+        assert files.run("test.py", tmp_path, (tmp_path,)) == (3, "said")
 
 
 def test_what_unittest_prints_is_read(tmp_path: Path) -> None:
