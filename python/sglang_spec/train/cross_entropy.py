@@ -19,8 +19,9 @@ def _part(logits: torch.Tensor, chance: torch.Tensor) -> tuple[torch.Tensor, tor
     """The sum over some rows, and its gradient."""
     wide = logits.float()
     norm = wide.logsumexp(-1, keepdim=True)
-    gradient = (torch.exp(wide - norm) - chance).to(logits.dtype)
-    return norm.sum() - (wide * chance).sum(), gradient
+    counts = chance.sum(-1, keepdim=True)
+    gradient = (torch.exp(wide - norm) * counts - chance).to(logits.dtype)
+    return (norm * counts).sum() - (wide * chance).sum(), gradient
 
 
 @cache
@@ -56,7 +57,7 @@ def cross_entropy(
 
     Args:
         logits: [n, vocabulary], n > 0, of any float dtype; gradients come back in it.
-        chance: [n, vocabulary] float32; every row sums to 1, which the gradient relies on.
+        chance: [n, vocabulary] float32; a row sums to 1, or is all zeros and adds nothing.
         compiled: by `torch.compile`; the same up to rounding.
     """
     found: torch.Tensor = _CrossEntropy.apply(logits, chance, compiled)

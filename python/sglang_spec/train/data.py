@@ -34,7 +34,7 @@ class Batch:
 
     Attributes:
         ids: [batch, length] int64.
-        learn: [batch, length] bool, positions whose next token belongs to an answer.
+        learn: [batch, length] bool on the host, positions whose next token belongs to an answer.
         states: [batch, length, slots * hidden]; last: [batch, length, hidden] after the last norm.
     """
 
@@ -99,11 +99,12 @@ class Answered:
     def load(self, batch: Sequence[int]) -> Batch:
         device = self._target.device
         part = [self._samples[number] for number in batch]
-        ids = pad([ids for ids, _ in part]).to(device)
-        starts = torch.tensor([start for _, start in part], device=device)
-        ends = torch.tensor([len(ids) for ids, _ in part], device=device)
-        column = torch.arange(ids.shape[1], device=device)
+        ids = pad([ids for ids, _ in part])
+        starts = torch.tensor([start for _, start in part])
+        ends = torch.tensor([len(ids) for ids, _ in part])
+        column = torch.arange(ids.shape[1])
         learn = (column >= starts[:, None]) & (column < ends[:, None] - 1)
+        ids = moved(ids, device)
         states, last = self._target.states(ids, self._layers, self._compiled)
         return Batch(ids, learn, states, last)
 
@@ -159,8 +160,8 @@ class Captured:
         learn = (masks == 1) & (torch.arange(ids.shape[1]) < ends[:, None] - 1)
         states = self._rows(held, "hidden_states", ids.shape[1])
         last = self._rows(held, "last_hidden_states", ids.shape[1])
-        moved = (one.to(self._device) for one in (ids, learn, states, last))
-        return Batch(*moved)
+        ids, states, last = (moved(one, self._device) for one in (ids, states, last))
+        return Batch(ids, learn, states, last)
 
     def _rows(self, held: Sequence[TensorFile], name: str, length: int) -> torch.Tensor:
         parts = [torch.from_numpy(file.read(name)) for file in held]
@@ -168,6 +169,13 @@ class Captured:
         for row, part in enumerate(parts):
             made[row, : len(part)] = part
         return made
+
+
+def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A host tensor on the device, without waiting for what the device has still to do."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from .cross_entropy import cross_entropy
-from .data import Batch
+from .data import Batch, moved
 from .model import Draft
 from .recipe import Fit
 
@@ -26,8 +26,9 @@ class Wanted:
 
     Attributes:
         row, place: [n], where: the target's state there decides the token at place + 1.
-        chance: [n, draft vocabulary], the target's distribution over the draft's tokens.
-        best: [n], the row of `lm_head` of its best token.
+        chance: [n, draft vocabulary], the target's distribution over the draft's tokens; zeros
+            where its best token is none of them: nothing is learned there.
+        best: [n], the row of `lm_head` of its best token, or -1.
     """
 
     row: torch.Tensor
@@ -38,7 +39,10 @@ class Wanted:
 
 @torch.no_grad()
 def wanted(batch: Batch, head: torch.Tensor, tokens: torch.Tensor, unroll: int) -> Wanted:
-    """Positions whose best token the draft knows, and that a chain of `unroll` steps can reach.
+    """The learned positions that a chain of `unroll` steps can reach.
+
+    How many there are is known on the host, so that it never waits for the device: it would then
+    start the next step's kernels one by one on a device that has nothing else to do.
 
     Args:
         head: the target's, [vocabulary, hidden].
@@ -46,21 +50,18 @@ def wanted(batch: Batch, head: torch.Tensor, tokens: torch.Tensor, unroll: int) 
     """
     learn = batch.learn.clone()
     learn[:, : unroll + 1] = False
-    row, place = learn.nonzero(as_tuple=True)
+    row, place = (moved(one, head.device) for one in learn.nonzero(as_tuple=True))
     slot = torch.full((len(head),), -1, dtype=torch.long, device=head.device)
     slot[tokens] = torch.arange(len(tokens), device=head.device)
     last = batch.last[row, place].to(head.dtype)
-    chances, bests = [], []
-    for part in torch.split(last, _ROWS):
-        logits = F.linear(part, head)
-        best = slot[logits.argmax(-1)]
-        known = best >= 0
-        chances.append(logits[known][:, tokens].float().softmax(-1))
-        bests.append(best)
-    best = torch.cat(bests) if bests else slot[:0]
-    known = best >= 0
-    chance = torch.cat(chances) if chances else head.new_zeros(0, len(tokens)).float()
-    return Wanted(row[known], place[known], chance, best[known])
+    chance = torch.empty(len(row), len(tokens), device=head.device)
+    best = torch.empty_like(row)
+    for start in range(0, len(row), _ROWS):
+        part = slice(start, start + _ROWS)
+        logits = F.linear(last[part], head)
+        best[part] = slot[logits.argmax(-1)]
+        chance[part] = logits[:, tokens].float().softmax(-1) * (best[part] >= 0)[:, None]
+    return Wanted(row, place, chance, best)
 
 
 def loss(

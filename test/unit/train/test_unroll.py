@@ -10,12 +10,14 @@ import pytest
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import TINY, TINY_HALF, Oracle, tiny_pair
 from sglang_spec.models.tiny.plan import BOS
+from sglang_spec.train.data import Batch
 from sglang_spec.train.evaluate import captures, counts, evaluate, prepare
 from sglang_spec.train.export import write
 from sglang_spec.train.heldout import Row
 from sglang_spec.train.model import Draft, DraftShape, load_draft
 from sglang_spec.train.replay import Acceptance, replay
 from sglang_spec.train.target import Target
+from sglang_spec.train.unroll import wanted
 
 torch = pytest.importorskip("torch")
 from unit.models.eagle3_reference import Draft as Reference  # noqa: E402 - needs torch
@@ -64,6 +66,30 @@ def test_every_step_from_every_position(target: Target, random_draft: Draft) -> 
             if step < 3:
                 out = reference.extend(out, [tokens[start + 2 + step]])
         reference.forget(start + 1)
+
+
+@pytest.mark.parametrize("width", [256, 40])
+def test_what_is_wanted(target: Target, width: int) -> None:
+    """The target's distribution where the draft knows its best token, and nothing elsewhere."""
+    draw = torch.Generator().manual_seed(6)
+    ids = torch.randint(64, 320, (3, 24), generator=draw)
+    learn = torch.rand(ids.shape, generator=draw) < 0.6
+    states, last = target.states(ids, LAYERS)
+    tokens = torch.randperm(len(target.head), generator=draw)[:width].sort().values
+    want = wanted(Batch(ids, learn, states, last), target.head, tokens, 4)
+    places = [(row, place) for row, place in learn.nonzero().tolist() if place > 4]
+    assert list(zip(want.row.tolist(), want.place.tolist(), strict=True)) == places
+    unknown = 0
+    for number, (row, place) in enumerate(places):
+        logits = target.logits(last[row, place])
+        best = int(logits.argmax())
+        if best in tokens.tolist():
+            assert int(tokens[want.best[number]]) == best
+            torch.testing.assert_close(want.chance[number], logits[tokens].softmax(-1))
+        else:
+            unknown += 1
+            assert int(want.best[number]) == -1 and not want.chance[number].any()
+    assert 0 < unknown < len(places)
 
 
 def test_padding_changes_nothing(target: Target, random_draft: Draft) -> None:
