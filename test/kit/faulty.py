@@ -34,8 +34,7 @@ from typing import Any
 import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.spec_hardening import rank_check, target_sampling
-from sglang.srt.spec_hardening.fidelity import penalties
-from sglang.srt.spec_hardening.fidelity.tree import Paths
+from sglang.srt.spec_hardening.fidelity.penalties import Counts, Terms
 from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_FAULT"
@@ -137,15 +136,11 @@ def draw_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def penalize_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def penalize(
-        logits: Any, rows: Any, lines: Any, ledger: Any, paths: Paths, listed: int
-    ) -> None:
+    def penalize(terms: Terms, logits: Any, counts: Counts) -> None:
         if FAULTS.kind == "relaxed":
-            root = paths.tokens[:, :1].expand_as(paths.tokens)
-            only = paths.valid[:, :1].expand_as(paths.valid)
-            depths = torch.zeros_like(paths.depths)
-            paths = dataclasses.replace(paths, tokens=root, valid=only, depths=depths)
-        plain(logits, rows, lines, ledger, paths, listed)
+            root = counts.totals[:, :1].expand_as(counts.totals)
+            counts = dataclasses.replace(counts, totals=root)
+        plain(terms, logits, counts)
 
     return penalize
 
@@ -157,7 +152,7 @@ if VARIABLE in os.environ:
     )
     eagle_worker_common.eagle_sample = sample_with_faults(eagle_worker_common.eagle_sample)
     target_sampling.draw = draw_with_faults(target_sampling.draw)
-    penalties.penalize = penalize_with_faults(penalties.penalize)
+    Terms.penalize = penalize_with_faults(Terms.penalize)  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     # `__main__` stays this file: a spawned rank imports it again.

@@ -10,8 +10,9 @@ The last token that a request has put out is never in its line: it is the root o
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from sglang.srt.spec_hardening.fidelity.fields import Fields
@@ -44,13 +45,22 @@ class Line:
         self.most = 0
 
 
+class Entry(NamedTuple):
+    """A request that comes into the ledger, or again; None: it has no line yet."""
+
+    req: Req
+    fields: Fields
+    line: Line | None
+
+
 class Ledger:
     """Counts of tokens for each line, and a list of the tokens that have one.
 
-    Tensors, by line: `counts` int32 [lines, vocabulary]; `tokens` int64 [lines, width + 1],
-    different tokens in the order of their first occurrence, then zeros (the last column is
-    scratch); `distinct` and `length` int64 [lines], how many of those, and of tokens in all; and
-    the requests' fields.
+    Tensors, by line: `counts` int32 [lines, vocabulary]; `tokens` int64 [lines, 1 + width], a
+    scratch column, different tokens in the order of their first occurrence, then zeros; `distinct`
+    int64 [lines], how many of those; `length` int32 [lines], tokens in all; and the requests'
+    fields. A line's counts and list are kept up as long as its request has a penalty, its length
+    as long as the request may have something banned.
     """
 
     def __init__(self, vocabulary: int, device: torch.device) -> None:
@@ -58,77 +68,103 @@ class Ledger:
         self.device = device
         self.width = WIDTH
         self.counts = torch.zeros(0, vocabulary, dtype=torch.int32, device=device)
-        self.tokens = torch.zeros(0, WIDTH + 1, dtype=torch.int64, device=device)
+        self.tokens = torch.zeros(0, 1 + WIDTH, dtype=torch.int64, device=device)
         self.distinct = torch.zeros(0, dtype=torch.int64, device=device)
-        self.length = torch.zeros(0, dtype=torch.int64, device=device)
+        self.length = torch.zeros(0, dtype=torch.int32, device=device)
         self.rates = torch.zeros(0, 3, dtype=torch.float32, device=device)
         self.minimum = torch.zeros(0, dtype=torch.int64, device=device)
         self.stops = torch.zeros(0, 1, dtype=torch.int64, device=device)
         self._free: list[int] = []
 
-    def enter(self, req: Req, fields: Fields, line: Line | None = None, claimed: int = 0) -> Line:
-        """A line for a request that was just prefilled; it is free again when the request is gone.
+    def enter(self, entries: Sequence[Entry], claimed: int = 0) -> list[Line]:
+        """Lines for requests that were just prefilled; free again when the requests are gone.
 
         What was put out before, apart from the last token, is what prefill has written: after a
-        retraction that is more than the prompt. A request that has a `line` keeps its place.
+        retraction that is more than the prompt. A request that has a line keeps its place.
         `claimed` tokens of what counts as written are the step's own, which is about to write them.
         """
-        if line is None:
-            if not self._free:
-                self._add_lines()
-            line = Line(self._free.pop())
-            weakref.finalize(req, self._free.append, line.index).atexit = False
-        count = max(0, req.kv.kv_committed_len - claimed - len(req.origin_input_ids))
-        before = list(req.output_ids[:count])
-        line.most = len(set(before))
-        self._reserve(line.most)
-        self._reserve_stops(len(fields.stop_tokens))
-        self._write(line.index, fields, before)
-        return line
+        lines, befores = [], []
+        for req, fields, line in entries:
+            if line is None:
+                if not self._free:
+                    self._add_lines()
+                line = Line(self._free.pop())
+                weakref.finalize(req, self._free.append, line.index).atexit = False
+            count = max(0, req.kv.kv_committed_len - claimed - len(req.origin_input_ids))
+            before = list(req.output_ids[:count])
+            line.most = len(set(before))
+            self._reserve(line.most)
+            self._reserve_stops(len(fields.stop_tokens))
+            lines.append(line)
+            befores.append(before)
+        if entries:
+            self._write([line.index for line in lines], [one.fields for one in entries], befores)
+        return lines
+
+    def listed(self, most: int) -> torch.Tensor:
+        """The first tokens of the lists, int64 [lines, most]."""
+        return self.tokens[:, 1 : most + 1]
 
     def add(
-        self, lines: torch.Tensor, tokens: torch.Tensor, valid: torch.Tensor, most: int
+        self,
+        lines: torch.Tensor,
+        tokens: torch.Tensor,
+        places: torch.Tensor,
+        totals: torch.Tensor,
+        accepted: torch.Tensor,
+        most: int,
     ) -> None:
         """Count what a step put out before its last token.
 
         Args:
             lines: int64 [R].
-            tokens: int64 [R, K]; those that are not valid may be anything in the vocabulary.
-            valid: bool [R, K], true from the left.
+            tokens: int64 [R, M], of all nodes.
+            places: int64 [R, M], their places in `counts`.
+            totals: [R, M], how often each was put out on its own way, itself included.
+            accepted: bool [R, M], whole ways from the root.
             most: at least as many different tokens as any of these lines holds afterwards.
         """
         self._reserve(most)
-        place = lines[:, None] * self.vocabulary + tokens
-        same = (tokens[:, :, None] == tokens[:, None, :]) & valid[:, None, :]
-        repeated = same.tril(-1).any(dim=2)
-        fresh = valid & ~repeated & (torch.take(self.counts, place) == 0)
-        column = self.distinct[lines][:, None] + fresh.cumsum(dim=1) - 1
-        column = torch.where(fresh, column, self.width)
-        self.tokens.view(-1).scatter_(
-            0, (lines[:, None] * (self.width + 1) + column).view(-1), tokens.reshape(-1)
-        )
-        self.counts.view(-1).scatter_add_(0, place.view(-1), valid.to(torch.int32).view(-1))
-        self.distinct.index_add_(0, lines, fresh.sum(dim=1))
-        self.length.index_add_(0, lines, valid.sum(dim=1))
+        # A total is at least 1, so where it is the same as `accepted` the token is new and stays.
+        fresh = totals == accepted
+        order = fresh.cumsum(dim=1)
+        # What is not fresh goes to the scratch column, 0.
+        column = (self.distinct.index_select(0, lines)[:, None] + order) * fresh
+        self.tokens.index_put_((lines[:, None], column), tokens)
+        self.counts.put_(places, accepted.int(), accumulate=True)
+        self.distinct.index_add_(0, lines, order[:, -1])
 
-    def _write(self, index: int, fields: Fields, before: Sequence[int]) -> None:
-        listed = dict.fromkeys(before)
-        self.counts[index].zero_()
-        self.tokens[index].zero_()
-        if listed:
-            seen = on_device(before, torch.int64, self.device)
-            ones = torch.ones_like(seen, dtype=torch.int32)
-            self.counts[index].scatter_add_(0, seen, ones)
-            self.tokens[index, : len(listed)] = on_device(list(listed), torch.int64, self.device)
-        self.distinct[index].fill_(len(listed))
-        self.length[index].fill_(len(before))
-        rates = [fields.frequency, fields.presence, fields.repetition]
-        self.rates[index] = on_device(rates, torch.float32, self.device)
-        # Nothing to ban is no ban; the list is filled up with its own first entry.
-        self.minimum[index].fill_(fields.min_new_tokens if fields.stop_tokens else 0)
-        stops = list(fields.stop_tokens) or [0]
-        stops += stops[:1] * (self.stops.shape[1] - len(stops))
-        self.stops[index] = on_device(stops, torch.int64, self.device)
+    def _write(
+        self, indices: list[int], fields: Sequence[Fields], befores: Sequence[Sequence[int]]
+    ) -> None:
+        """Start lines; as many launches for many as for one."""
+        widest = self.stops.shape[1]
+        numbers = []
+        for index, asked, before in zip(indices, fields, befores, strict=True):
+            # Nothing to ban is no ban; the list is filled up with its own first entry.
+            minimum = asked.min_new_tokens if asked.stop_tokens else 0
+            stops = list(asked.stop_tokens) or [0]
+            stops += stops[:1] * (widest - len(stops))
+            numbers.append([index, len(set(before)), len(before), minimum, *stops])
+        columns = on_device(numbers, torch.int64, self.device)
+        where = columns[:, 0]
+        rates = [[asked.frequency, asked.presence, asked.repetition] for asked in fields]
+        self.counts.index_fill_(0, where, 0)
+        self.tokens.index_fill_(0, where, 0)
+        self.distinct.index_copy_(0, where, columns[:, 1])
+        self.length.index_copy_(0, where, columns[:, 2].int())
+        self.minimum.index_copy_(0, where, columns[:, 3])
+        self.stops.index_copy_(0, where, columns[:, 4:])
+        self.rates.index_copy_(0, where, on_device(rates, torch.float32, self.device))
+        seen = [
+            (index, token, times, place)
+            for index, before in zip(indices, befores, strict=True)
+            for place, (token, times) in enumerate(Counter(before).items(), start=1)
+        ]
+        if seen:
+            row, what, times, column = on_device(seen, torch.int64, self.device).unbind(dim=1)
+            self.counts.index_put_((row, what), times.int())
+            self.tokens.index_put_((row, column), what)
 
     def _add_lines(self) -> None:
         old = len(self.length)
@@ -143,8 +179,8 @@ class Ledger:
         if most <= self.width:
             return
         width = max(most, 2 * self.width)
-        wider = self.tokens.new_zeros(len(self.tokens), width + 1)
-        wider[:, : self.width] = self.tokens[:, : self.width]
+        wider = self.tokens.new_zeros(len(self.tokens), 1 + width)
+        wider[:, : 1 + self.width] = self.tokens
         self.tokens, self.width = wider, width
 
     def _reserve_stops(self, count: int) -> None:

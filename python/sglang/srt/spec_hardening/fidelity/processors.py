@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sglang.srt.spec_hardening.fidelity.tree import Tree, paths_of
+from sglang.srt.spec_hardening.fidelity.tree import Tree, parents_in
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
@@ -37,9 +37,9 @@ class Processors:
         self._nodes = verify.draft_token_num
         rows = sorted(row for entry in self._entries for row in entry.rows)
         self._rows = rows
-        paths = paths_of(verify, torch.tensor(rows, device=verify.draft_token.device))
-        self._parents = dict(zip(rows, paths.parents.tolist(), strict=True))
-        self._depths = dict(zip(rows, paths.depths.tolist(), strict=True))
+        parents = parents_in(verify, torch.tensor(rows, device=verify.draft_token.device)).tolist()
+        self._parents: dict[int, list[int]] = dict(zip(rows, parents, strict=True))
+        self._depths = {row: _depths(found) for row, found in self._parents.items()}
         tokens = verify.draft_token.view(-1, self._nodes).tolist()
         self._tokens = {row: tokens[row] for row in rows}
         self._left: dict[tuple[int, int], Parameters] = {}
@@ -105,3 +105,14 @@ class Processors:
         request.output_ids = request.output_ids[:]
         request.output_ids.extend(reversed(way))
         return request
+
+
+def _depths(parents: list[int]) -> list[int]:
+    """How many nodes lie between the root and each node, itself included; 0 for the root."""
+    depths = []
+    for node in range(len(parents)):
+        depth = 0
+        while node and depth < len(parents):
+            node, depth = parents[node], depth + 1
+        depths.append(depth)
+    return depths

@@ -1,4 +1,4 @@
-"""The draft tree of a verify step: for each node, the tokens on the way to it.
+"""The draft tree of a verify step: for each node, what lies on the way to it.
 
 Node 0 is the last token that was put out, every other node a drafted token after its parent. What
 verify judges at a node is the token after it.
@@ -36,38 +36,50 @@ class Tree(Protocol):
 
 
 @dataclass(frozen=True)
-class Paths:
-    """Ways from the root to each of the M nodes of R trees, at most D nodes long.
+class Ways:
+    """Ways from the root to each of the M nodes of R trees.
 
     Attributes:
-        parents: int64 [R, M], node before this one; 0 for the root.
-        depths: int64 [R, M], nodes between the root and this one, itself included; 0 for the root.
-        tokens: int64 [R, M, D], tokens of the nodes on the way, the node's own first, the root's
-            last and then repeated.
-        valid: bool [R, M, D], False where it is a repetition.
+        tokens: int64 [R, M], the nodes' tokens.
+        above: float32 [R, M, M], 1 where the second node lies on the way to the first, both ends
+            included, else 0; None for chains, where the nodes of a way are those before it.
     """
 
-    parents: torch.Tensor
-    depths: torch.Tensor
     tokens: torch.Tensor
-    valid: torch.Tensor
+    above: torch.Tensor | None
 
 
-def paths_of(verify: Tree, rows: torch.Tensor) -> Paths:
+def ways_of(verify: Tree, rows: torch.Tensor | None) -> Ways:
     """The ways of the trees of some requests, without waiting for the device.
 
     Args:
         verify: the trees of the batch.
-        rows: int64 [R], whose trees.
+        rows: int64 [R], whose trees; None: all.
     """
-    nodes = verify.draft_token_num
-    tokens = verify.draft_token.view(-1, nodes)[rows].long()
+    tokens = pick(verify.draft_token.view(-1, verify.draft_token_num), rows).long()
     if verify.tree_topk == 1:
-        parents = torch.arange(-1, nodes - 1, device=tokens.device).clamp_(min=0)
-        return follow(tokens, parents.expand_as(tokens), nodes)
-    child, sibling = verify.retrieve_next_token[rows], verify.retrieve_next_sibling[rows]
+        return Ways(tokens, None)
+    return Ways(tokens, above_of(parents_in(verify, rows), verify.max_tree_depth))
+
+
+def parents_in(verify: Tree, rows: torch.Tensor | None) -> torch.Tensor:
+    """The parent of each node of these trees, int64 [R, M]; 0 for the root."""
+    nodes = verify.draft_token_num
+    if verify.tree_topk == 1:
+        count = len(verify.draft_token) // nodes if rows is None else len(rows)
+        parents = torch.arange(-1, nodes - 1, device=verify.draft_token.device).clamp_(min=0)
+        return parents.expand(count, nodes)
+    child, sibling = (
+        pick(verify.retrieve_next_token, rows),
+        pick(verify.retrieve_next_sibling, rows),
+    )
     widest = nodes - 1 if verify.tree_topk < 0 else min(verify.tree_topk, nodes - 1)
-    return follow(tokens, parents_of(child, sibling, widest), verify.max_tree_depth)
+    return parents_of(child, sibling, widest)
+
+
+def pick(values: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    """Rows of a tensor; None: all of them, and nothing is launched."""
+    return values if rows is None else values.index_select(0, rows)
 
 
 def parents_of(child: torch.Tensor, sibling: torch.Tensor, widest: int) -> torch.Tensor:
@@ -84,30 +96,38 @@ def parents_of(child: torch.Tensor, sibling: torch.Tensor, widest: int) -> torch
     count, nodes = child.shape
     parents = torch.zeros(count, nodes + 1, dtype=torch.int64, device=child.device)
     here = torch.arange(nodes, device=child.device).expand(count, nodes)
-    # Column `nodes` takes what leads nowhere.
-    first = torch.where(child < 0, nodes, child).long()
-    second = torch.where(sibling < 0, nodes, sibling).long()
-    parents.scatter_(1, first, here)
+    # Column `nodes` takes what leads nowhere: that is what -1 is of its remainders.
+    parents.scatter_(1, child.remainder(nodes + 1).long(), here)
+    second = sibling.remainder(nodes + 1).long() if widest > 1 else sibling
     for _ in range(widest - 1):
         parents.scatter_(1, second, parents[:, :nodes].clone())
-    parents[:, 0] = 0
-    return parents[:, :nodes].contiguous()
+    return parents[:, :nodes]
 
 
-def follow(tokens: torch.Tensor, parents: torch.Tensor, longest: int) -> Paths:
-    """Go from each node to the root.
+def above_of(parents: torch.Tensor, longest: int) -> torch.Tensor:
+    """Which nodes lie on the way to which, as in `Ways`.
 
     Args:
-        tokens, parents: int64 [R, M].
+        parents: int64 [R, M].
         longest: most nodes on a way, the root included.
     """
-    here = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    seen, valid = [], []
-    moved = torch.ones_like(tokens, dtype=torch.bool)
-    for _ in range(longest):
-        seen.append(tokens.gather(1, here))
-        valid.append(moved)
-        moved = moved & (here > 0)
-        here = parents.gather(1, here)
-    known = torch.stack(valid, dim=2)
-    return Paths(parents, known.sum(dim=2) - 1, torch.stack(seen, dim=2), known)
+    count, nodes = parents.shape
+    above = torch.eye(nodes, device=parents.device).repeat(count, 1, 1)
+    here = parents
+    for step in range(longest - 1):
+        here = here if step == 0 else parents.gather(1, here)
+        above.scatter_(2, here[:, :, None], 1.0)
+    return above
+
+
+def accepted_in(accept_index: torch.Tensor, nodes: int) -> torch.Tensor:
+    """Which nodes a step accepted, bool [requests, M].
+
+    Args:
+        accept_index: int [requests, K], running numbers of the accepted nodes, then -1.
+        nodes: M.
+    """
+    size = len(accept_index) * nodes
+    taken = torch.zeros(size + 1, dtype=torch.bool, device=accept_index.device)
+    taken.scatter_(0, accept_index.remainder(size + 1).long().view(-1), True)
+    return taken[:size].view(-1, nodes)

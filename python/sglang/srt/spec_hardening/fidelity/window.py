@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from sglang.srt.spec_hardening.fidelity import penalties
 from sglang.srt.spec_hardening.fidelity.fields import fields_of
-from sglang.srt.spec_hardening.fidelity.ledger import Ledger, Line, on_device
+from sglang.srt.spec_hardening.fidelity.ledger import Entry, Ledger, Line, on_device
+from sglang.srt.spec_hardening.fidelity.penalties import Counts, Terms
 from sglang.srt.spec_hardening.fidelity.processors import Processors
-from sglang.srt.spec_hardening.fidelity.tree import Paths, Tree, paths_of
+from sglang.srt.spec_hardening.fidelity.tree import Tree, Ways, accepted_in, pick, ways_of
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
@@ -28,21 +28,31 @@ if TYPE_CHECKING:
 GRAIN = 64  # listed tokens are taken in steps of so many, so that shapes seldom change
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """Where the requests with fields are, for as long as a batch stays the same.
 
     Attributes:
         reqs, retractions: the batch that this is for.
         held: the requests with fields and their lines.
-        rows, lines: int64 [R] on the device.
+        rows: int64 [R] on the device, places of these requests; None: the whole batch.
+        lines: int64 [R] on the device.
+        terms: what they ask for.
+        short: requests that may be too short to end, and their minimum; the host may be late.
     """
 
     reqs: list[Req]
     retractions: list[int]
     held: list[tuple[Req, Line]]
-    rows: torch.Tensor
+    rows: torch.Tensor | None
     lines: torch.Tensor
+    terms: Terms
+    short: list[tuple[Req, int]]
+
+    def bans(self) -> bool:
+        """Whether the step may have to ban something; what is over stays over."""
+        self.short = [(req, least) for req, least in self.short if len(req.output_ids) < least]
+        return bool(self.short)
 
 
 class Root:
@@ -75,24 +85,37 @@ class Book:
         return last
 
     def _made(self, reqs: list[Req], retractions: list[int], claimed: int) -> Plan:
-        held, rows = [], []
-        for row, (req, retraction) in enumerate(zip(reqs, retractions, strict=True)):
-            fields = fields_of(req)
-            if fields is None:
-                continue
-            line, entered = self._lines.get(req, (None, -1))
-            if line is None or entered != retraction:
-                line = self.ledger.enter(req, fields, line, claimed)
-                self._lines[req] = line, retraction
-            held.append((req, line))
-            rows.append(row)
+        asked = [(row, req, fields_of(req)) for row, req in enumerate(reqs)]
+        entries = [
+            (row, Entry(req, fields, self._lines.get(req, (None, -1))[0]))
+            for row, req, fields in asked
+            if fields is not None
+        ]
+        new = [
+            entry
+            for row, entry in entries
+            if entry.line is None or self._lines[entry.req][1] != retractions[row]
+        ]
+        for entry, line in zip(new, self.ledger.enter(new, claimed), strict=True):
+            self._lines[entry.req] = line, entry.req.retraction_count
+        held = [(entry.req, self._lines[entry.req][0]) for _, entry in entries]
+        rows = [row for row, _ in entries]
+        fields = [entry.fields for _, entry in entries]
         device = self.ledger.device
+        places = None if len(rows) == len(reqs) else on_device(rows, torch.int64, device)
+        lines = on_device([line.index for _, line in held], torch.int64, device)
         return Plan(
             list(reqs),
             retractions,
             held,
-            on_device(rows, torch.int64, device),
-            on_device([line.index for _, line in held], torch.int64, device),
+            places,
+            lines,
+            Terms(fields, places, lines, self.ledger),
+            [
+                (entry.req, entry.fields.min_new_tokens)
+                for _, entry in entries
+                if entry.fields.stop_tokens
+            ],
         )
 
 
@@ -110,16 +133,22 @@ class Window:
         self._ledger = ledger
         self._plan = plan
         self._processors = processors
-        self._paths: Paths | None = None if plan is None else paths_of(verify, plan.rows)
+        self._ways: Ways | None = None if plan is None else ways_of(verify, plan.rows)
+        self._counts: Counts | None = None
+        self._bans = plan is not None and plan.bans()
 
     def penalize(self, logits: torch.Tensor) -> None:
         """Penalties and the ban of stop tokens, in place; before grammar and bias."""
-        if self._plan is None or self._paths is None:
+        if self._plan is None or self._ways is None:
             return
-        most = max(line.most for _, line in self._plan.held)
-        listed = min(-(-most // GRAIN) * GRAIN, self._ledger.width)
-        plan = self._plan
-        penalties.penalize(logits, plan.rows, plan.lines, self._ledger, self._paths, listed)
+        terms, lines = self._plan.terms, self._plan.lines
+        if terms.penalties:
+            most = max(line.most for _, line in self._plan.held)
+            listed = min(-(-most // GRAIN) * GRAIN, self._ledger.width)
+            self._counts = terms.count(lines, self._ledger, self._ways, listed)
+            terms.penalize(logits, self._counts)
+        if self._bans:
+            terms.ban(logits, lines, self._ledger, self._ways)
 
     def process(self, logits: torch.Tensor) -> None:
         """Custom logit processors, in place; after grammar and bias."""
@@ -127,7 +156,7 @@ class Window:
             self._processors.apply(logits)
 
     def close(self, accept_index: torch.Tensor, accept_lens: torch.Tensor) -> None:
-        """Take over what was accepted.
+        """Take over what was accepted; after `penalize`.
 
         Args:
             accept_index: int [requests, K], running numbers of the accepted nodes, then -1.
@@ -135,18 +164,27 @@ class Window:
         """
         if self._processors is not None:
             self._processors.commit(accept_index, accept_lens)
-        if self._plan is None:
+        plan = self._plan
+        if plan is None or self._ways is None:
             return
-        rows, width = self._plan.rows, accept_index.shape[1]
-        for req, line in self._plan.held:
+        width = accept_index.shape[1]
+        for req, line in plan.held:
             # The host may not have seen the step before, nor this one.
             line.most = min(line.most + width, len(req.output_ids) + 2 * width)
-        most = max(line.most for _, line in self._plan.held)
-        order = torch.arange(width, device=rows.device)
-        valid = order < accept_lens[rows][:, None]
-        taken = accept_index[rows].clamp(min=0).long()
-        tokens = self._verify.draft_token[taken].long()
-        self._ledger.add(self._plan.lines, tokens, valid, most)
+        lengths = pick(accept_lens, plan.rows)
+        if self._bans:
+            self._ledger.length.index_add_(0, plan.lines, lengths.int())
+        if self._counts is None:
+            return
+        tokens, counts = self._ways.tokens, self._counts
+        nodes = tokens.shape[1]
+        if self._ways.above is None:
+            accepted = plan.terms.order(nodes) < lengths[:, None]
+        else:
+            accepted = pick(accepted_in(accept_index, nodes), plan.rows)
+        most = max(line.most for _, line in plan.held)
+        own = counts.totals[:, :, -nodes:].diagonal(dim1=1, dim2=2)
+        self._ledger.add(plan.lines, tokens, counts.places[:, -nodes:], own, accepted, most)
 
 
 _BOOKS: dict[torch.device, Book] = {}
