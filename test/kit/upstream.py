@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,8 @@ from vendoring.unpack import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = ".whole"
+KEPT, LIST = ".sglang-spec-plain", "files.json"  # of vendoring/gpu/overlay_site.py
+_BYTECODE = shutil.ignore_patterns("__pycache__")
 
 
 def plain_tree(under: Path = ROOT / "build/plain") -> Path:
@@ -28,12 +31,33 @@ def plain_tree(under: Path = ROOT / "build/plain") -> Path:
     return folder
 
 
-def taken_back(folder: Path) -> Path:
-    """A copy of the package `sglang` that is imported here without any patch, for the front of
-    PYTHONPATH: needs no wheel, so also for a host without a network."""
+def site() -> Path:
+    """The folder of the package `sglang` that is used here; found without importing it."""
     found = importlib.util.find_spec("sglang")
-    assert found is not None and found.submodule_search_locations
-    shutil.copytree(found.submodule_search_locations[0], folder / "sglang", symlinks=True)
+    assert found is not None and found.submodule_search_locations, "sglang is not installed"
+    return Path(next(iter(found.submodule_search_locations))).parent
+
+
+def kept_plain() -> list[str]:
+    """Names of the files that an overlay has replaced, added or deleted there."""
+    file = site() / KEPT / LIST
+    names: list[str] = json.loads(file.read_text()) if file.is_file() else []
+    return names
+
+
+def taken_back(folder: Path) -> Path:
+    """A copy of the package `sglang` that is used here without any patch, for the front of
+    PYTHONPATH: needs no wheel, so also for a host without a network. An overlay has kept what it
+    replaced; elsewhere git takes the patches back."""
+    shutil.copytree(site() / "sglang", folder / "sglang", symlinks=True, ignore=_BYTECODE)
+    if names := kept_plain():
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+            if (kept := site() / KEPT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(kept, folder / name)
+        shutil.rmtree(folder / "sglang/srt/spec_hardening", ignore_errors=True)  # empty folders
+        return folder
     for slug in reversed(series_names((ROOT / "patches/series").read_text())):
         command = ["git", "apply", "-R", "--unsafe-paths", f"--directory={folder / 'sglang'}"]
         subprocess.run([*command, str(ROOT / f"patches/{slug}.patch")], check=True, cwd=folder)

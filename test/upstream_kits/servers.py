@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kit.upstream import plain_tree
+from kit.upstream import MARK, kept_plain, plain_tree, site, taken_back
 from sglang_spec import host
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
@@ -24,7 +23,6 @@ CONTROL = "without speculation"  # plain: what fails there too is not speculatio
 VARIANTS = (PATCHED, PLAIN, CONTROL)
 
 STEPS, TOPK, TOKENS = 3, 1, 4
-_KEPT = ".sglang-spec-plain"
 
 
 @dataclass(frozen=True)
@@ -95,32 +93,16 @@ def path_of(variant: str) -> str:
     return before if variant == PATCHED else os.pathsep.join([str(_plain()), before])
 
 
-def site() -> Path:
-    """The folder of the installed package; found without importing it."""
-    spec = importlib.util.find_spec("sglang")
-    assert spec is not None and spec.submodule_search_locations, "sglang is not installed"
-    return Path(next(iter(spec.submodule_search_locations))).parent
-
-
 def _plain() -> Path:
     """A folder with the unpatched package: of the pinned wheel, or what an overlay replaced."""
-    patched = site()
-    kept = patched / _KEPT
-    if not (kept / "files.json").is_file():
+    if not kept_plain():
         return plain_tree()
-    target = patched.parent / "plain-site"
-    if not (target / ".whole").is_file():
+    target = site().parent / "plain-site"
+    if not (target / MARK).is_file():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
-        subprocess.run(["cp", "-al", str(patched / "sglang"), str(target / "sglang")], check=True)
-        for name in json.loads((kept / "files.json").read_text()):
-            (target / name).unlink(missing_ok=True)
-            if (kept / name).is_file():
-                (target / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(kept / name, target / name)
-        for stale in target.rglob("__pycache__"):
-            shutil.rmtree(stale)
-        (target / ".whole").touch()
+        taken_back(target)
+        (target / MARK).touch()
     return target
 
 

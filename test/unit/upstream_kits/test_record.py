@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from upstream_kits import page, record, servers
+from kit.upstream import site
+from upstream_kits import page, record
 from upstream_kits.kits import ANY, KITS
 from upstream_kits.servers import CONTROL, PATCHED, PLAIN, SETUPS
 
@@ -20,7 +21,7 @@ PAGE = ROOT / "docs/upstream-kits.md"
 def shipped() -> set[str]:
     """`module.Class` of each class with test methods in `sglang/test/kits`, else `module`."""
     found = set()
-    for path in sorted((servers.site() / "sglang/test/kits").glob("*")):
+    for path in sorted((site() / "sglang/test/kits").glob("*")):
         if path.is_dir() and (path / "__init__.py").is_file():
             found.add(path.name)
         if path.suffix != ".py" or path.stem == "__init__":
