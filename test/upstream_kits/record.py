@@ -36,6 +36,8 @@ def entry(
     """
     if not lines:
         return not_run(f"the process of the kits ended with {code} before this one")
+    if lines[0]["outcome"] == NOT_RUN:
+        return not_run(lines[0]["message"])
     failed = [line for line in lines if line["outcome"] == FAILED]
     cut = {line["test"]: line["message"] for line in lines if line["outcome"] == CUT_OFF}
     if len(cut) == len(lines):

@@ -88,6 +88,12 @@ def test_a_process_that_ended_early_is_not_a_pass() -> None:
     assert "139" in record.entry([], 139)["reason"]
 
 
+def test_a_package_that_a_kit_lacks_is_said() -> None:
+    said = "No module named 'tabulate' on this host"
+    line = {"test": "", "outcome": "not run", "message": said, "seconds": 0}
+    assert record.entry([line], 0) == record.not_run(said)
+
+
 def test_a_test_that_took_too_long_neither_passed_nor_failed() -> None:
     late = {"test": "test_x", "outcome": "cut off", "message": "not done", "seconds": 9}
     good = {"test": "test_y", "outcome": "passed", "message": "", "seconds": 1}
