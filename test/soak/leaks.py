@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Sample:
         kv_tokens: KV slots in use.
         host_memory: bytes, resident, summed over all processes of the server. Not the private part:
             a forked server's pages become private by being read.
-        gpu_memory: bytes, of all GPUs.
+        gpu_memory: bytes in use on the GPUs that can be seen, other programs' as well.
         files: open file descriptors of all of them.
         shared_memory: files in /dev/shm.
     """
@@ -58,7 +59,7 @@ def sample(client: Client, pid: int | None, requests: int, gpu: bool) -> Sample:
     """Flushes the cache, which the server refuses while anything holds KV."""
     client.flush_cache(120)
     kv = _kv_at_rest(client)
-    memory = sum(_megabytes(g["memory.used"]) for g in _used()) * MIB if gpu else None
+    memory = used_gpu_memory() if gpu else None
     if pid is None:
         return Sample(requests, kv, gpu_memory=memory)
     host, files = 0, 0
@@ -83,12 +84,12 @@ def _kv_at_rest(client: Client) -> int:
         time.sleep(0.1)
 
 
-def _used() -> list[dict[str, str]]:
-    return gpu_record.ask_gpus(("memory.used",))
-
-
-def _megabytes(said: str) -> int:
-    return int(said.split()[0])
+def used_gpu_memory() -> int:
+    """Bytes in use on the GPUs that CUDA_VISIBLE_DEVICES names, or on all; by whom is not known."""
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    found = gpu_record.ask_gpus(("index", "uuid", "memory.used"))
+    seen = [gpu for gpu in found if named == [""] or {gpu["index"], gpu["uuid"]} & set(named)]
+    return sum(int(gpu["memory.used"].split()[0]) for gpu in seen) * MIB
 
 
 def leaks(samples: Sequence[Sample]) -> list[Leak]:

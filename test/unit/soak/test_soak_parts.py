@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -240,6 +241,18 @@ def test_what_caches_take_at_first_is_no_leak() -> None:
 
 def test_kv_at_rest_is_a_leak_at_once() -> None:
     assert [leak.kind for leak in leaks.leaks([Sample(50, 0), Sample(100, 3)])] == ["kv"]
+
+
+@pytest.mark.parametrize(("visible", "used"), [("", 7), ("1", 5), ("GPU-a", 2), ("0,1", 7)])
+def test_another_gpu_of_the_host_is_not_watched(
+    visible: str, used: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho '0, GPU-a, 2 MiB'\necho '1, GPU-b, 5 MiB'\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert leaks.used_gpu_memory() == used * MIB
 
 
 def test_runs_are_kept_side_by_side_and_replaced(tmp_path: Path) -> None:
