@@ -53,6 +53,11 @@ class Run:
         self.backend = "intel_amx" if host.device() == "cpu" else options.backend
         self._end = time.monotonic() + options.seconds
 
+    @property
+    def over(self) -> bool:
+        """Whether the time that was given is over; nothing is started any more."""
+        return time.monotonic() > self._end
+
     def kits(self, kits: Sequence[Kit]) -> dict[str, dict[str, Any]]:
         """Those of one server after the other; then those that start their own."""
         found: dict[str, dict[str, Any]] = {}
@@ -61,6 +66,8 @@ class Run:
         try:
             for name in SETUPS:
                 asked = [kit for kit in kits if kit.server == name and not kit.launches]
+                if self.over:
+                    break
                 if asked and not why:
                     results, why = self._served(pool, name, asked)
                     found |= results
@@ -175,7 +182,7 @@ def main(words: Sequence[str] | None = None) -> int:
     found = dict(zip(runs, done, strict=True))
     launching = [kit for kit in run_here if kit.launches]
     for variant in (PATCHED, PLAIN):  # one after the other: their fixture takes the whole GPU
-        if launching and variant in runs:
+        if launching and variant in runs and not runs[variant].over:
             found[variant] |= runs[variant].ask(launching)
     content = record.content(chosen, device, found, options, time.monotonic() - started)
     for line in record.lines(content, device):
