@@ -26,7 +26,7 @@ from sglang_spec.server import Server, ServerError
 
 from . import page, record, servers
 from .kits import KITS, Kit
-from .servers import CONTROL, PATCHED, PLAIN, SETUPS, VARIANTS
+from .servers import PATCHED, PLAIN, SETUPS, VARIANTS
 
 # What plain upstream says where it cannot start with EAGLE3 on a CPU without AMX.
 NO_START = "does not start: "
@@ -174,8 +174,8 @@ def main(words: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     started = time.monotonic()
     runs = {variant: Run(options, pair, variant) for variant in variants}
-    if CONTROL in runs or PLAIN in runs:
-        servers.path_of(PLAIN)  # unpacked once, before several ask for it
+    for variant in runs:
+        servers.path_of(variant)  # unpacked once, before several ask for it
     at_once = 1 if device == "cpu" else len(runs)
     with ThreadPoolExecutor(at_once) as pool:
         done = list(pool.map(lambda run: run.kits(run_here), runs.values()))

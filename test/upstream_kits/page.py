@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ def _device(content: Mapping[str, Any], device: str) -> list[str]:
         f"## {'GPU' if device == 'gpu' else 'CPU'}",
         "",
         f"{about['date'][:10]}, {where}; {pin}, patch set {patch_set}, backend {about['backend']}.",
+        *_plain_with(about[PLAIN]["patches"]),
         "",
         f"| kit | {PATCHED} | {PLAIN} | {CONTROL} |",
         "|---|---|---|---|",
@@ -65,6 +66,13 @@ def _device(content: Mapping[str, Any], device: str) -> list[str]:
     lines += ["Not run:", ""]
     lines += [f"- `{key}`: {row[PATCHED]['reason']}" for key, row in rows.items() if _left_out(row)]
     return [*lines, ""]
+
+
+def _plain_with(patches: Sequence[str]) -> list[str]:
+    """What the plain tree of a host had to be given."""
+    return [f"Plain has {', '.join(patches)}: without it EAGLE3 does not start here."] * bool(
+        patches
+    )
 
 
 def _left_out(row: Mapping[str, Any]) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kit.upstream import MARK, kept_plain, plain_tree, site, taken_back
+from kit import plain_faults
+from kit.upstream import MARK, ROOT, kept_plain, plain_tree, site, taken_back
 from sglang_spec import host
 from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Speculation
@@ -91,7 +92,21 @@ def fixture(pair: Pair, backend: str) -> dict[str, Any]:
 def path_of(variant: str) -> str:
     """PYTHONPATH for a variant's server and for the kits that ask it."""
     before = os.environ.get("PYTHONPATH", "")
-    return before if variant == PATCHED else os.pathsep.join([str(_plain()), before])
+    if variant == PATCHED:
+        return before
+    tree = _plain_for_cpu() if variant == PLAIN and host.device() == "cpu" else _plain()
+    return os.pathsep.join([str(tree), before])
+
+
+def _plain_for_cpu() -> Path:
+    """The plain package with the one patch without which EAGLE3 does not start on this CPU."""
+    folder = ROOT / "build/plain-for-cpu" / plain_tree().name
+    if not (folder / MARK).is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        plain_faults.tree(folder)
+        (folder / MARK).touch()
+    return folder / "tree"
 
 
 def _plain() -> Path:
@@ -118,4 +133,6 @@ def versions(variant: str) -> dict[str, Any]:
         check=True,
     )
     stamp: dict[str, Any] = json.loads(done.stdout)
+    if variant == PLAIN and host.device() == "cpu":
+        stamp["patches"] = [plain_faults.PATCH]
     return stamp
