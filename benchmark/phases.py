@@ -7,7 +7,9 @@ One server, whose watch is switched off and on between measurements, in turn. Fi
 - phase_sum_error: at one request, the sum of all phases of a cycle over the time of a cycle from
   the first to the last token of a stream, minus one; the median and the worst of the rounds
 - cycle_over_verify: at one request
-- overhead: tokens per second lost by watching everything, by number of requests, with its interval
+- overhead: speed lost by watching everything, by number of requests, with its interval. Speed is
+  verify cycles a second: watching changes no token, so it is that of tokens too, without the noise
+  of how many were accepted (shapes without weights draw that number anew in each cycle)
 
 They are added to benchmark/results/phases.json with what they were measured on.
 """
@@ -33,7 +35,7 @@ from sglang_spec.bench import load, mode, output
 from sglang_spec.bench.figures import MAIN
 from sglang_spec.bench.record import host as machine
 from sglang_spec.bench.shape import shapes
-from sglang_spec.bench.statistics import ratio
+from sglang_spec.bench.statistics import median, ratio
 from sglang_spec.server import Launch, Server, ServerError
 from watch_switch import VARIABLE
 
@@ -50,9 +52,10 @@ def spawn(command: Sequence[str], log: Path, env: dict[str, str]) -> process.Chi
 
 
 class Bench:
-    """Measures one server; `samples[requests][state]` are tokens per second by round.
+    """Measures one server; `samples[requests][state]` are cycles per second by round.
 
-    `alone` has milliseconds of the cycles of one request: all of them, and each phase's.
+    `tok_s` are its tokens per second likewise; `alone` has milliseconds of the cycles of one
+    request by phase.
     """
 
     def __init__(self, url: str, switch: Path, shape: Any, context: int, tokens: int) -> None:
@@ -61,6 +64,7 @@ class Bench:
         self.samples: dict[int, dict[str, dict[int, float]]] = defaultdict(
             lambda: {"on": {}, "off": {}}
         )
+        self.tok_s: dict[int, dict[str, list[float]]] = defaultdict(lambda: {"on": [], "off": []})
         self.sum_errors: list[float] = []
         self.cycles = 0
         self.alone: dict[str, float] = defaultdict(float)
@@ -75,7 +79,8 @@ class Bench:
             self._set(state)
             before = self._phases()
             burst = load.burst(self._url, self._prompts(requests, number), self._tokens)
-            self.samples[requests][state][number] = burst.tok_s
+            self.samples[requests][state][number] = 1 / outside(burst)
+            self.tok_s[requests][state].append(burst.tok_s)
             after = self._phases()
             if (watched(after) > watched(before)) != (state == "on"):
                 raise load.LoadError(f"{PROGRAM.name} does not switch: {state} changes nothing")
@@ -130,22 +135,31 @@ def between(before: dict[str, Any], after: dict[str, Any]) -> tuple[int, dict[st
 
 
 def outside(burst: load.Burst) -> float:
-    """Seconds of a cycle of one request; its stream lasts for all of them."""
-    assert burst.accept_length is not None
-    return burst.window / (burst.tokens / burst.accept_length)
+    """Seconds of a cycle as the client sees it, while all requests are in it."""
+    assert burst.cycles, "a server that speculates"
+    return burst.window / burst.cycles
 
 
-def overhead(sample: dict[str, dict[int, float]]) -> dict[str, Any]:
-    """Per cent of tokens per second that are lost, with the bounds of 95 %."""
+def overhead(sample: dict[str, dict[int, float]], tok_s: dict[str, list[float]]) -> dict[str, Any]:
+    """Per cent of speed that is lost: the mean over rounds and their median, each with the bounds
+    of 95 %. Where they differ, single rounds were disturbed."""
     lost, gained = ratio(sample["on"], sample["off"]), ratio(sample["off"], sample["on"])
     assert lost.low is not None and gained.low is not None, "two rounds at least"
+    rounds = sorted(sample["on"].keys() & sample["off"].keys())
+    middle = median([100 * (1 - sample["on"][one] / sample["off"][one]) for one in rounds])
     return {
         "percent": round(100 * (1 - lost.ratio), 3),
         "low": round(100 * (1 - 1 / gained.low), 3),
         "high": round(100 * (1 - lost.low), 3),
-        "tok_s_on": round(statistics.mean(sample["on"].values()), 2),
-        "tok_s_off": round(statistics.mean(sample["off"].values()), 2),
-        "rounds": len(sample["on"]),
+        "median": {
+            name: None if value is None else round(value, 3)
+            for name, value in zip(
+                ("percent", "low", "high"), (middle.value, middle.low, middle.high), strict=True
+            )
+        },
+        "tok_s_on": round(statistics.mean(tok_s["on"]), 2),
+        "tok_s_off": round(statistics.mean(tok_s["off"]), 2),
+        "rounds": len(rounds),
     }
 
 
@@ -154,7 +168,9 @@ def figures(bench: Bench) -> dict[str, Any]:
     found: dict[str, Any] = {
         "phase_sum_error": None,
         "cycle_over_verify": None,
-        "overhead": {str(count): overhead(one) for count, one in bench.samples.items()},
+        "overhead": {
+            str(count): overhead(one, bench.tok_s[count]) for count, one in bench.samples.items()
+        },
     }
     if bench.cycles:
         mean = {phase: ms / bench.cycles for phase, ms in bench.alone.items()}

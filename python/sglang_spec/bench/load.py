@@ -42,14 +42,22 @@ class Stream:
         (s0, t0), (s1, t1) = before[-1], after[0]
         return t0 + (t1 - t0) * (moment - s0) / (s1 - s0)
 
+    def cycles_between(self, begun: float, ended: float) -> float | None:
+        """Verify cycles of an ended request in that time; None of one without speculation."""
+        cycles = int(self.meta.get("spec_verify_ct") or 0)
+        later = self.tokens[-1] - 1  # the first comes from the prefill
+        if not cycles or not later:
+            return None
+        return cycles * (self.tokens_at(ended) - self.tokens_at(begun)) / later
+
 
 @dataclass(frozen=True)
 class Burst:
     """Requests that ran together.
 
     `tok_s` is over the time in which all of them decoded: from when the last one's first tokens
-    came to when the first one's last came. `accept_length` is over whole requests, None without
-    speculation.
+    came to when the first one's last came. `accept_length` is over whole requests, `cycles` are the
+    verify cycles of a request in that time, their mean; both are None without speculation.
     """
 
     tok_s: float
@@ -57,6 +65,7 @@ class Burst:
     seconds: float
     tokens: int
     accept_length: float | None
+    cycles: float | None = None
 
 
 def prompts(
@@ -85,7 +94,8 @@ def burst(url: str, asked: Sequence[Sequence[int]], new_tokens: int) -> Burst:
         )
     came = sum(stream.tokens_at(last) - stream.tokens_at(first) for stream in streams)
     total = sum(stream.tokens[-1] for stream in streams)
-    return Burst(came / window, window, seconds, total, accept_length(streams))
+    cycles = _mean([stream.cycles_between(first, last) for stream in streams])
+    return Burst(came / window, window, seconds, total, accept_length(streams), cycles)
 
 
 def ramp(url: str, levels: Sequence[Sequence[Sequence[int]]], new_tokens: int) -> Burst:
@@ -157,6 +167,11 @@ def accept_length(streams: Sequence[Stream]) -> float | None:
     cycles = sum(int(stream.meta.get("spec_verify_ct") or 0) for stream in streams)
     correct = sum(int(stream.meta.get("spec_num_correct_drafts") or 0) for stream in streams)
     return 1 + correct / cycles if cycles else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def _session(url: str) -> aiohttp.ClientSession:

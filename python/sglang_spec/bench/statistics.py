@@ -61,6 +61,29 @@ def ratio(above: Mapping[object, float], below: Mapping[object, float]) -> Ratio
     return _ratio(mean, error, freedom)
 
 
+@dataclass(frozen=True)
+class Median:
+    """`low` and `high` are values between which the true median lies in 95 of 100 cases.
+
+    No shape of the distribution is assumed, so a few measurements that were disturbed move neither.
+    Both are None of fewer than six values, which cannot say as much.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def median(values: Sequence[float]) -> Median:
+    """Of values that are independent of each other."""
+    line = sorted(values)
+    outside = int(stats.binom.ppf(1 - CONFIDENCE, len(line), 0.5))  # on each side
+    middle = float(numpy.median(line))
+    if not outside:
+        return Median(middle, None, None)
+    return Median(middle, line[outside - 1], line[-outside])
+
+
 def geometric_mean(ratios: Sequence[float]) -> float:
     return float(stats.gmean(ratios))
 

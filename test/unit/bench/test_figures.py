@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,31 @@ def test_tokens_between_two_notes_are_linear() -> None:
     assert [stream.tokens_at(s) for s in (0.5, 1.0, 1.5, 2.0, 9.0)] == [0, 8, 12, 16, 16]
     assert accept_length([stream, stream]) == 2.5
     assert accept_length([Stream()]) is None
+
+
+def test_cycles_are_counted_whatever_was_accepted_in_them() -> None:
+    """The first token is of the prefill; a last cycle that is cut short is one all the same."""
+    whole = Stream([1.0, 2.0, 3.0], [1, 5, 8], {"spec_verify_ct": 2})
+    assert whole.cycles_between(1.0, 3.0) == 2
+    assert whole.cycles_between(1.0, 2.0) == pytest.approx(2 * 4 / 7)
+    late = Stream([1.0, 3.0], [5, 9], {"spec_verify_ct": 2})  # two chunks came as one
+    assert late.cycles_between(1.0, 3.0) == 1
+    assert Stream([1.0, 2.0], [1, 9]).cycles_between(1.0, 2.0) is None
+    assert Stream([1.0], [1], {"spec_verify_ct": 1}).cycles_between(1.0, 1.0) is None
+
+
+def test_a_median_lies_between_its_bounds_in_95_of_100_cases() -> None:
+    """By counting: of n values, how often the k-th from below and from above enclose the median."""
+    for count in (6, 7, 20, 40, 101):
+        found = statistics.median(range(count))
+        assert found.low is not None and found.high is not None
+        missed = 2 * sum(math.comb(count, below) for below in range(int(found.low) + 1)) / 2**count
+        closer = missed + 2 * math.comb(count, int(found.low) + 1) / 2**count
+        assert missed <= 0.05 < closer, count
+        assert found.low + found.high == count - 1
+    assert statistics.median([3.0, 1.0, 2.0]) == statistics.Median(2.0, None, None)
+    disturbed = statistics.median([0.1, 0.1, 0.2, 0.2, 0.2, 0.3, 0.3, 0.3, 90.0])
+    assert (disturbed.value, disturbed.high) == (0.2, 0.3)
 
 
 def event(category: str, name: str, start: float, took: float, **arguments: Any) -> dict[str, Any]:
