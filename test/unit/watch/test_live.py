@@ -45,20 +45,32 @@ def scheduler(reports: bool = True) -> Any:
     return SimpleNamespace(device="cpu", metrics_reporter=reporter, metrics_collector=None)
 
 
-def batch(rids: Sequence[str], ended: Sequence[str] = ()) -> Any:
+GREEDY = SimpleNamespace(temperature=1.0, top_k=1)  # as SGLang writes a temperature of 0
+
+
+def batch(rids: Sequence[str], ended: Sequence[str] = (), params: Any = GREEDY) -> Any:
     mode = SimpleNamespace(is_idle=lambda: False)
     reqs = [
-        SimpleNamespace(rid=rid, is_retracted=False, finished=lambda rid=rid: rid in ended)
+        SimpleNamespace(
+            rid=rid,
+            is_retracted=False,
+            finished=lambda rid=rid: rid in ended,
+            sampling_params=params,
+        )
         for rid in rids
     ]
     return SimpleNamespace(reqs=reqs, forward_mode=mode)
 
 
 def run(
-    rids: Sequence[str], correct: Sequence[int], ended: Sequence[str] = (), width: int = 4
+    rids: Sequence[str],
+    correct: Sequence[int],
+    ended: Sequence[str] = (),
+    width: int = 4,
+    params: Any = GREEDY,
 ) -> None:
     """One cycle and its result; `width` 0 is a step without speculation."""
-    launched = batch(rids, ended)
+    launched = batch(rids, ended, params)
     cycle.launched(launched)
     if width:
         cycle.enter("draft")
@@ -132,6 +144,29 @@ def test_the_page_says_degraded_and_takes_it_back(
         f"Speculation is degraded: {said[0].partition(': ')[2]}",
         "Speculation is healthy",
     ]
+
+
+def test_hot_sampling_is_counted_and_not_judged(watch: live.Watch) -> None:
+    """Above a temperature of 1 nothing may be accepted of a draft that is well."""
+    hot = SimpleNamespace(temperature=1.3, top_k=1 << 30)
+    rids = [f"r{number}" for number in range(8)]
+    for _ in range(144):
+        run(rids, [0] * 8, params=hot)
+    told = live.info()
+    assert told is not None and told["state"] == "healthy"
+    assert told["acceptance"]["verify_cycles"] == {"3": 144 * 8}
+    warm = SimpleNamespace(temperature=1.0, top_k=1 << 30)
+    for _ in range(72):
+        run(rids, [0] * 8, params=hot)  # beside which others are judged all the same
+        run(rids, [0] * 8, params=warm)
+    assert watch.alarm.verdict.state == "degraded"
+
+
+def test_greedy_is_judged_whatever_its_temperature(watch: live.Watch) -> None:
+    rids = [f"r{number}" for number in range(8)]
+    for _ in range(72):
+        run(rids, [0] * 8, params=SimpleNamespace(temperature=1.3, top_k=1))
+    assert watch.alarm.verdict.state == "degraded"
 
 
 def test_a_rank_that_reports_nothing_leaves_its_sums(page: record.Rank) -> None:

@@ -6,6 +6,7 @@ decides nothing but what is shown. Imports without torch.
 
 What is judged is the last `window` verify cycles, of `requests` requests at least, launched with
 one number of draft steps: a switch of steps changes the accept length of a draft that is well.
+Requests that are sampled hotly (`live`) are not told to it.
 """
 
 from __future__ import annotations

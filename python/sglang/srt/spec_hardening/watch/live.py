@@ -85,6 +85,16 @@ def _group() -> int:
     return int(1 + parallel.attn_dp_rank + 1024 * (parallel.dp_rank or 0))
 
 
+def _speaks_of_draft(req: Any) -> bool:
+    """Whether it would be odd that nothing is accepted of this request, so that the alarm judges.
+
+    Above a temperature of 1 the target's distribution is flattened, and what is drawn from it is
+    seldom the likeliest token, which a draft that is well proposes.
+    """
+    params = req.sampling_params
+    return bool(params.top_k == 1 or params.temperature <= 1)
+
+
 class Watch:
     """All that one rank watches. Ranks that report nothing only leave their sums for rank 0."""
 
@@ -144,7 +154,7 @@ class Watch:
     def observe(self, batch: Any, result: Any) -> None:
         correct = result.num_correct_drafts_per_req_cpu
         rows = [
-            (count, req.rid)
+            (count, req)
             for count, req in zip(correct, batch.reqs, strict=False)  # a padded batch has more
             if not (req.is_retracted or req.finished())
         ]
@@ -159,7 +169,9 @@ class Watch:
         change = self.counts.observe(step, now)
         if self._metrics is not None:
             self._metrics.step(step, self.counts.seconds[step.num_steps > 0] - before, change)
-        self.alarm.observe(step.num_steps, counts, [rid for _, rid in rows], now)
+        judged = [(count, req.rid) for count, req in rows if _speaks_of_draft(req)]
+        told, rids = [count for count, _ in judged], [rid for _, rid in judged]
+        self.alarm.observe(step.num_steps, told, rids, now)
         if summed and self._board is not None and self._page is not None:
             self.alarm.ranks(tallies.unequal(self._board.ranks(), self._page.group))
         self._tell(self.alarm.verdict)
