@@ -157,8 +157,8 @@ def overhead(sample: dict[str, dict[int, float]], tok_s: dict[str, list[float]])
                 ("percent", "low", "high"), (middle.value, middle.low, middle.high), strict=True
             )
         },
-        "tok_s_on": round(statistics.mean(tok_s["on"]), 2),
-        "tok_s_off": round(statistics.mean(tok_s["off"]), 2),
+        "tok_s_on": round(statistics.median(tok_s["on"]), 2),
+        "tok_s_off": round(statistics.median(tok_s["off"]), 2),
         "rounds": len(rounds),
     }
 
