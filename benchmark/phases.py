@@ -160,6 +160,9 @@ def overhead(sample: dict[str, dict[int, float]], tok_s: dict[str, list[float]])
         "tok_s_on": round(statistics.median(tok_s["on"]), 2),
         "tok_s_off": round(statistics.median(tok_s["off"]), 2),
         "rounds": len(rounds),
+        "cycles_per_s": {
+            state: [round(sample[state][one], 3) for one in rounds] for state in ("on", "off")
+        },
     }
 
 
