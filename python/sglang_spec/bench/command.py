@@ -124,7 +124,7 @@ def run_command(
         raise click.UsageError(str(error)) from error
     plan = Plan(
         tuple(sides), cells, common.rounds, common.together, tested.corpus, output / "logs",
-        common.seed, common.stop_at_eos, common.seconds,
+        common.seed, common.stop_at_eos, common.seconds, tie_margin=common.tie_margin,
     )  # fmt: skip
     if common.dry_run:
         describe(plan, common.as_json)

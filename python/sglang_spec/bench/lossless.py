@@ -21,6 +21,8 @@ from .traffic import Answer
 MOST_EXAMINED = 6
 # Without a reference, so many answers are held against a prefill instead.
 SPOT_CHECKS = 3
+# Of log-probability: two tokens that are nearer to each other are a tie.
+TIE_MARGIN = Settings.tie_margin
 
 # (request, prompt, tokens up to the difference) -> what a prefill says of the last token
 Explain = Callable[[int, Sequence[int], Sequence[int]], Unequal | None]
@@ -115,11 +117,15 @@ def _shorter(
     ).to_json()
 
 
-def by_prefill(url: str) -> Explain:
-    """Explanations from the server at `url`; httpx.HTTPError if it does not answer."""
+def by_prefill(url: str, tie_margin: float = TIE_MARGIN) -> Explain:
+    """Explanations from the server at `url`; httpx.HTTPError if it does not answer.
+
+    Two tokens whose log-probabilities differ by no more than `tie_margin`, or by two steps of the
+    grid of bfloat16, are a tie.
+    """
 
     def explain(number: int, prompt: Sequence[int], tokens: Sequence[int]) -> Unequal | None:
-        target = Target(url, Settings(), api_key())
+        target = Target(url, Settings(tie_margin=tie_margin), api_key())
         try:
             return forced(target, number, prompt, tokens)
         finally:

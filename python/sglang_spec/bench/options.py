@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
-from ..finite import Finite
+from ..finite import RATIO, Finite
 from ..models import ModelError
 from . import cells, subject
 from .cells import Cell, CellError
 from .corpus import CorpusError
+from .lossless import TIE_MARGIN
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,6 +60,8 @@ _OPTIONS = (
                  help="Servers up at a time; 2 keep the baseline beside."),
     click.option("--seed", default=0, show_default=True, help="Chooses prompts and arrivals."),
     click.option("--stop-at-eos", is_flag=True, help="Answers may end before --new-tokens."),
+    click.option("--tie-margin", default=TIE_MARGIN, show_default=True, type=RATIO,
+                 help="Log-probability that rounding may move."),
     click.option("--seconds", default=0.0, type=Finite(0),
                  help="Stop after this time, keep what was measured."),
     click.option("--resume", is_flag=True, help="Go on with the run in --output."),
@@ -85,6 +88,7 @@ class Common:
     together: int
     seed: int
     stop_at_eos: bool
+    tie_margin: float
     seconds: float
     resume: bool
     dry_run: bool
@@ -120,6 +124,8 @@ class Common:
             "seed": self.seed,
             "stop_at_eos": self.stop_at_eos,
             "dtype": self.dtype,
+            # A run from before there was this setting had the default.
+            "tie_margin": None if self.tie_margin == TIE_MARGIN else self.tie_margin,
         }
 
 

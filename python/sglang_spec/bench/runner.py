@@ -45,6 +45,7 @@ class Plan:
     stop_at_eos: bool = False
     seconds: float = 0.0
     go_on: bool = False
+    tie_margin: float = lossless.TIE_MARGIN
 
     @property
     def baseline(self) -> Side:
@@ -261,7 +262,8 @@ def _once(
         told = {n: list(a.tokens) for n, a in enumerate(reply.answers) if not a.error}
         record.add("answers", cell=cell.key, tokens=told)
         reference = told
-    equality = lossless.compare(asked, reply.answers, reference, lossless.by_prefill(one.url))
+    explain = lossless.by_prefill(one.url, plan.tie_margin)
+    equality = lossless.compare(asked, reply.answers, reference, explain)
     speculates = one.side.launch is not None and one.side.launch.speculation is not None
     return measurement(
         cell, one.facts, reply, equality, speculates or one.facts.algorithm is not None

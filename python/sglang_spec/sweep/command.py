@@ -82,6 +82,7 @@ def sweep(
     plan = Plan(
         tuple(sides), cells, common.rounds, common.together, tested.corpus, output / "logs",
         common.seed, common.stop_at_eos, common.seconds, go_on=True,
+        tie_margin=common.tie_margin,
     )  # fmt: skip
     if common.dry_run:
         try:

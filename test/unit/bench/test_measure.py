@@ -10,6 +10,7 @@ from sglang_spec.bench import lossless, measure, side
 from sglang_spec.bench.cells import Cell
 from sglang_spec.bench.side import Facts
 from sglang_spec.bench.traffic import Answer, Reply
+from sglang_spec.smoke.target import Generated
 from sglang_spec.smoke.teacher import Unequal
 
 CELL = Cell(64, 2, None, 4, 32)
@@ -100,6 +101,19 @@ def test_a_difference_is_a_tie_only_where_a_prefill_shows_it() -> None:
     assert wrong.reason and "request 0, position 1: token 8 instead of 9" in wrong.reason
     why = measure.reasons(CELL, FACTS, reply(), wrong, True)
     assert why == [wrong.reason]
+
+
+@pytest.mark.parametrize(("margin", "tie"), [(lossless.TIE_MARGIN, False), (0.5, True)])
+def test_what_counts_as_a_tie_can_be_said(
+    margin: float, tie: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prefill has 9 before the token 8 that was answered by 0.4, its grid being 1/16."""
+    row = [[-1.0, 9, None], [-1.4, 8, None], [-1.4625, 7, None]]
+    meta = {"input_top_logprobs": [row]}
+    reply = Generated((1,), "", 0, (), meta)
+    monkeypatch.setattr(lossless.Target, "generate", lambda *_, **__: reply)
+    found = lossless.by_prefill("http://127.0.0.1:1", margin)(0, [1], [8])
+    assert found is not None and (found.got, found.wanted, found.tie) == (8, 9, tie)
 
 
 def test_an_answer_that_ends_early_is_no_tie() -> None:
