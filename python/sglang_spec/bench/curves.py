@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,16 @@ def draw(made: Mapping[str, Any], target: Path) -> bool:
 
 
 def save(figure: Any, target: Path, provenance: Mapping[str, Any]) -> None:
-    """The picture with its provenance in the file's own metadata."""
+    """The picture with its provenance in the file's own metadata; the whole file or the one before.
+
+    Drawing takes a second, in which the program may well be killed.
+    """
     told = json.dumps(provenance)
     kind = "Description"
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=130, metadata={kind: told})
+    beside = target.with_name(target.name + ".part")
+    figure.savefig(beside, dpi=130, metadata={kind: told}, format=target.suffix[1:])
+    os.replace(beside, target)
 
 
 def _panels(made: Mapping[str, Any]) -> dict[int, dict[str, list[tuple[int, Any]]]]:

@@ -134,6 +134,8 @@ class Recorder:
         path.parent.mkdir(parents=True, exist_ok=True)
         entry = {"kind": "run", "format": FORMAT, "date": _now(), **header}
         line = _line(entry)
+        if _never_begun(path):
+            path.unlink()
         try:
             with path.open("xb") as file:
                 file.write(line)
@@ -150,7 +152,7 @@ class Recorder:
         Raises:
             RunFileError: it was made with others; the text names them.
         """
-        if not path.exists():
+        if not path.exists() or _never_begun(path):
             return cls.begin(path, header)
         run, size = _read(path)
         asked, found = json.loads(json.dumps(header["settings"])), run.header["settings"]
@@ -174,6 +176,15 @@ class Recorder:
         """The last line; `why_partial` is None for a run that is whole."""
         self.add("end", partial=why_partial is not None, why=why_partial)
         self._file.close()
+
+
+def _never_begun(path: Path) -> bool:
+    """Whether a kill cut off the very first line of a run, so that nothing is in the file."""
+    if not path.is_file() or path.stat().st_size > 2**20:
+        return False
+    content, opening = path.read_bytes(), b'{"kind":"run"'
+    begun = content.startswith(opening) or opening.startswith(content)
+    return begun and b"\n" not in content
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:

@@ -47,18 +47,18 @@ def measure(
     begin = Recorder.resume if resume else Recorder.begin
     record = begin(folder / output.RUN, header)
     code, why = 0, None
-    with _progress(plan.measurements(), name) as (tell, advance):
-        try:
+    try:
+        with _progress(plan.measurements(), name) as (tell, advance):
             run(plan, record, tell, advance, spawn)
-        except OutOfTime as error:
-            why = str(error)
-        except (ServerError, TrafficError, httpx.HTTPError) as error:
-            code, why = 1, f"{type(error).__name__}: {error}"[:3000]
-        except KeyboardInterrupt:
-            code, why = 130, "interrupted"
-        except SystemExit as leaving:
-            code, why = int(leaving.code or 1), "terminated"
-        record.finish(why)
+    except OutOfTime as error:
+        why = str(error)
+    except (ServerError, TrafficError, httpx.HTTPError) as error:
+        code, why = 1, f"{type(error).__name__}: {error}"[:3000]
+    except KeyboardInterrupt:
+        code, why = 130, "interrupted"
+    except SystemExit as leaving:
+        code, why = int(leaving.code or 1), "terminated"
+    record.finish(why)
     if why:
         say(name, f"partial: {why}")
     for path in write(record.run, folder):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sglang_spec.bench import command, compare, output, predict
+from sglang_spec.bench import command, compare, curves, output, predict
 from sglang_spec.bench.runfile import Recorder, Run
 from sglang_spec.bench.table import table
 
@@ -114,6 +114,25 @@ def test_every_file_has_its_provenance_and_says_that_it_is_partial(make: Make) -
     modes = output.by_mode(output.figures(run))
     assert modes["modes"]["static"]["8"]["64"]["accept_length"] == 2.5
     assert modes["provenance"]["pin"]["patch_set"] == "feed"
+
+
+def test_a_kill_while_a_picture_is_drawn_leaves_the_one_before(
+    make: Make,
+) -> None:
+    run = make([10.0, 11.0], [15.0, 16.0])
+    folder = run.path.parent
+    output.write(run, folder)
+    before = {suffix: (folder / f"curves.{suffix}").read_bytes() for suffix in ("png", "svg")}
+
+    class Cut:
+        def savefig(self, target: Any, **_: Any) -> None:
+            Path(target).write_bytes(b"half a pict")
+            raise KeyboardInterrupt
+
+    for suffix, content in before.items():
+        with pytest.raises(KeyboardInterrupt):
+            curves.save(Cut(), folder / f"curves.{suffix}", {})
+        assert (folder / f"curves.{suffix}").read_bytes() == content
 
 
 def test_invalid_figures_are_called_so_everywhere(make: Make) -> None:

@@ -45,6 +45,10 @@ def test_every_prefix_of_the_bytes_is_a_valid_partial_run(tmp_path: Path) -> Non
     for size in range(first, len(content)):
         path.write_bytes(content[:size])
         assert read(path).partial is not None
+    for size in range(0, first, 7):  # killed while it wrote its first line
+        path.write_bytes(content[:size])
+        Recorder.resume(path, HEADER).finish(None)
+        assert read(path).partial is None and read(path).header["settings"] == HEADER["settings"]
     path.write_bytes(content[:-20])
     torn = Recorder.resume(path, HEADER)
     torn.finish(None)
@@ -67,6 +71,18 @@ def test_a_failed_side_is_forgotten_once_it_was_measured(tmp_path: Path) -> None
     assert record.run.failed == {"none": "no memory"}
     measured(record, 0)
     assert record.run.failed == {}
+
+
+@pytest.mark.parametrize("content", ["[]", '{"kind": "other"}', '{"kind":"run"}\n', "x"])
+def test_a_file_that_is_not_a_first_line_cut_short_is_never_written_over(
+    content: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(content)
+    for begin in (Recorder.begin, Recorder.resume):
+        with pytest.raises(RunFileError):
+            begin(path, HEADER)
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize("content", ["", "[]\n", '{"kind": "run"}\n', "x\n", '{"kind": "end"}\n'])
