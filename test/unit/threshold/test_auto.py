@@ -94,6 +94,34 @@ def test_a_clear_change_of_load_is_followed_within_a_dwell() -> None:
     assert on_after == 8
 
 
+def test_a_burst_right_after_the_return_does_not_wait_for_the_dwell() -> None:
+    """At 128 rows a cycle loses 2.5 plain steps: three are paid, not the sixteen of the dwell."""
+    made = decider()
+    settle(made, 128)
+    assert settle(made, 1) and not made.decide(128, 128_000)
+    while not made.decide(1, 1000):
+        pass
+    assert next(i for i in range(100) if not made.decide(128, 128_000)) == 3
+
+
+def test_a_small_loss_waits_for_the_dwell() -> None:
+    """At 50 rows a cycle loses a fifth of a plain step."""
+    made = decider()
+    settle(made, 128)
+    while not made.decide(1, 1000):
+        pass
+    assert next(i for i in range(100) if not made.decide(50, 50_000)) == 16
+
+
+def test_a_probe_has_its_dwell_though_little_is_expected_of_it() -> None:
+    made = AutoDecider(Acceptance(3), None, measured())
+    feed(made, 1.0, 5000)
+    settle(made, 28, 10)
+    assert not made.on
+    tried = [made.decide(28, 28_000) for _ in range(1000)]
+    assert sum(tried[: tried.index(True) + 100]) == 17, "a cycle loses a step, the limit is eight"
+
+
 @pytest.mark.parametrize("swing", [(43, 44), (42, 46), (30, 60)])
 @pytest.mark.parametrize("dwell", [0, 16])
 def test_swinging_about_the_crossing_does_not_thrash(swing: tuple[int, int], dwell: int) -> None:

@@ -31,14 +31,16 @@ class Rules:
     Speculation comes on above a gain of 1 + `margin` and goes off below 1, once what the present
     state has lost against the other adds up to `patience` plain steps: a load that swings about the
     crossing loses nothing on average and changes nothing, one that leaves it is followed in a few
-    batches. A state is kept for `dwell` batches at least. Where it is off only because few drafts
-    were accepted it is tried again for `dwell` batches after `first_probe` batches, and after twice
-    as many each time it fails.
+    batches. A state is kept for `dwell` batches at least; but cycles, of which one may cost several
+    steps when a burst comes, end once they have lost `limit` plain steps. Where it is off only
+    because few drafts were accepted it is tried again for `dwell` batches after `first_probe`
+    batches, and after twice as many each time it fails.
     """
 
     margin: float = 0.03
     patience: float = 1.0
     dwell: int = 16
+    limit: float = 8.0
     first_probe: int = 256
     last_probe: int = 8192
 
@@ -57,7 +59,9 @@ class AutoDecider:
         self._on = True
         self._why = Why.UNMEASURED
         self._batches = self._rules.dwell  # in this state; the first change need not wait
-        self._lost = 0.0  # plain steps' worth of time, against the other state
+        # Plain steps' worth of time, against the other state: with no more than one for a batch,
+        # and all.
+        self._lost = self._lost_in_all = 0.0
         self._probe_after = self._rules.first_probe
         self._probing = False
         self._last = (1, 1.0)
@@ -82,12 +86,16 @@ class AutoDecider:
         context = self.table.lines[0].context if tokens is None else tokens / rows
         self._last = (rows, context)
         self._batches += 1
-        self._lost = max(0.0, self._lost + min(self._loss(rows, context), 1.0))
+        gain = self.gain(rows, context)
+        loss = self._loss(rows, context, gain)
+        self._lost = max(0.0, self._lost + min(loss, 1.0))
+        self._lost_in_all = max(0.0, self._lost_in_all + loss)
         is_due = self._lost >= self._rules.patience
+        may_change = self._batches > self._rules.dwell or self._is_over_limit
         self._why = Why.PROBE if self._probing else Why.WAIT if self._lost else Why.GAIN
-        if is_due and self._batches > self._rules.dwell:
+        if is_due and may_change:
             self._change(not self._on)
-        elif not self._on and self._is_due_for_probe(rows, context):
+        elif not self._on and self._is_due_for_probe(gain):
             self._probe()
         elif self._probing and self._batches > self._rules.dwell:
             self._probing, self._probe_after = False, self._rules.first_probe  # it paid
@@ -104,15 +112,20 @@ class AutoDecider:
         step = self.table.step_seconds(rows, context)
         return length * step / self.table.cycle_seconds(rows, context)
 
-    def _loss(self, rows: int, context: float) -> float:
+    def _loss(self, rows: int, context: float, gain: float) -> float:
         """Plain steps' worth of time that one more batch of the present kind loses; negative where
         it wins. A cycle may be as long as seven steps, so one that does not pay may be too many."""
         assert self.table is not None
-        gain = self.gain(rows, context)
         if not self._on:
             return gain - 1 - self._rules.margin
         step = self.table.step_seconds(rows, context)
         return (1 - gain) * self.table.cycle_seconds(rows, context) / step
+
+    @property
+    def _is_over_limit(self) -> bool:
+        """Whether cycles end within their dwell. Those of a probe do not: they are there to find
+        out whether the loss that is foreseen is still true."""
+        return self._on and not self._probing and self._lost_in_all >= self._rules.limit
 
     def crossing(self, context: float) -> int | None:
         """The least number of rows from which speculation does not pay; None where it always does.
@@ -178,16 +191,19 @@ class AutoDecider:
         if self._probing and not on:
             self._probe_after = min(2 * self._probe_after, self._rules.last_probe)
         self._on, self._probing = on, False
-        self._batches, self._lost, self._why = 0, 0.0, Why.GAIN
+        self._batches, self._why = 0, Why.GAIN
+        self._lost = self._lost_in_all = 0.0
         self.switches += 1
 
-    def _is_due_for_probe(self, rows: int, context: float) -> bool:
+    def _is_due_for_probe(self, gain: float) -> bool:
+        """With the gain of this batch at what is accepted now."""
         if self._batches <= self._probe_after:
             return False
         enough = 1 + self._rules.margin
-        if self.gain(rows, context) > enough:
+        if gain > enough:
             return False  # the load swings; what is accepted would do
-        return self.gain(rows, context, self.acceptance.prior_accept_length) > enough
+        hoped = self.acceptance.prior_accept_length / self.acceptance.accept_length
+        return gain * hoped > enough
 
     def _probe(self) -> None:
         """On for a dwell, with what was seen before counting little beside what is seen now."""
