@@ -7,6 +7,7 @@ width, so that handling it one batch later, when speculation may be on again, go
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ def decode(
     target_worker: Any,
     graphs: PlainGraphs,
     batch: Any,
+    on_publish: Callable[[torch.Tensor], None] | None,
     grammar_barrier: Callable[[], None] | None,
 ) -> Any:
     """Run the target over the last token of each row and sample the next, as without a draft.
@@ -32,6 +34,7 @@ def decode(
     Args:
         batch: a decode batch that was prepared for speculation: `seq_lens` is the length before
             this step, `spec_info.bonus_tokens` the tokens at that position. Not changed.
+        on_publish: takes the lengths that the next batch begins with; None without overlap.
         grammar_barrier: has the grammars accept what the batch before this one sampled; None
             where they have already.
 
@@ -46,6 +49,10 @@ def decode(
     step.input_ids = draft_input.bonus_tokens.to(torch.int64)
     step.out_cache_loc = table[batch.req_pool_indices, batch.seq_lens].to(torch.int64)
     step.seq_lens = batch.seq_lens + 1
+    if on_publish is not None:
+        # Known before the step has run, unlike those after a verify: the scheduler, which may wait
+        # for them on the host, prepares the next batch while this one runs.
+        on_publish(step.seq_lens)
     if batch.seq_lens_cpu is not None:
         step.seq_lens_cpu = batch.seq_lens_cpu + 1
     step.seq_lens_sum = None
@@ -71,7 +78,6 @@ def decode(
         # A verify has a row of them for each request.
         logprobs = done.logits_output.next_token_logprobs
         done.logits_output.next_token_logprobs = logprobs.view(-1, 1)
-    rows = tokens.shape[0]
     return GenerationBatchResult(
         is_plain_step=True,
         logits_output=done.logits_output,
@@ -79,13 +85,18 @@ def decode(
         can_run_cuda_graph=done.can_run_cuda_graph,
         speculative_num_draft_tokens=1,
         next_draft_input=_carry(draft_input, tokens, batch.enable_overlap),
-        accept_lens=torch.ones(rows, dtype=torch.int32, device=tokens.device),
-        accept_index=torch.arange(rows, dtype=torch.int32, device=tokens.device)[:, None],
+        accept_lens=_ones(tokens.shape[0], tokens.device),
         new_seq_lens=step.seq_lens,
         routed_experts_output=done.routed_experts_output,
         indexer_topk_output=done.indexer_topk_output,
         extra_keep_alive_refs=[forward_batch],
     )
+
+
+@functools.lru_cache
+def _ones(rows: int, device: torch.device) -> torch.Tensor:
+    """Accept lengths of so many rows; read only, so one tensor serves all steps."""
+    return torch.ones(rows, dtype=torch.int32, device=device)
 
 
 def _carry(before: Any, tokens: torch.Tensor, overlap: bool) -> Any:

@@ -63,7 +63,6 @@ class Ring:
 
 def to_device(numbers: Sequence[int], device: torch.device | str) -> torch.Tensor:
     """Host integers as int64 on the device, without making the host wait."""
-    host = torch.tensor(numbers, dtype=torch.int64)
-    if torch.device(device).type == "cuda":
-        return host.pin_memory().to(device, non_blocking=True)
-    return host.to(device)
+    pinned = torch.device(device).type == "cuda"
+    host = torch.tensor(numbers, dtype=torch.int64, pin_memory=pinned)
+    return host.to(device, non_blocking=pinned)

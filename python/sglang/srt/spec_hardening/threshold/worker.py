@@ -224,9 +224,9 @@ class BatchThreshold:
     ) -> Any:
         cycle.enter("verify")
         worker = self.worker
-        result = plain_step.decode(worker.target_worker, self.graphs, batch, grammar_barrier)
-        if on_publish is not None:
-            on_publish(result.new_seq_lens)
+        result = plain_step.decode(
+            worker.target_worker, self.graphs, batch, on_publish, grammar_barrier
+        )
         # The scheduler asks the draft's runner when it may write to shared buffers again; the
         # draft read none in this step, and the target's runner knows.
         target, draft = worker.target_worker.model_runner, worker.draft_worker.draft_runner
