@@ -47,7 +47,7 @@ def catch_up(
     Returns:
         where the next draft starts; meaningless for rows that were not behind.
     """
-    forward_batch, last = _prepared(draft, batch, ring, rows, counts)
+    forward_batch, last = _prepared(draft, draft.draft_runner, batch, ring, rows, counts)
     output = draft.draft_runner.forward(forward_batch).logits_output
     states = output.hidden_states
     return _start(
@@ -60,14 +60,18 @@ def write_only(
 ) -> None:
     """The same KV, where speculation stays off and `kv_only.fits` the draft: no next draft is
     asked for, so nothing after the KV is computed."""
-    forward_batch, _ = _prepared(draft, batch, ring, rows, counts)
+    runner = kv_only.Unplanned(draft.draft_runner)
+    forward_batch, _ = _prepared(draft, runner, batch, ring, rows, counts)
     kv_only.write(draft.draft_runner, forward_batch)
 
 
 def _prepared(
-    draft: Any, batch: Any, ring: Ring, rows: Sequence[int], counts: Sequence[int]
+    draft: Any, runner: Any, batch: Any, ring: Ring, rows: Sequence[int], counts: Sequence[int]
 ) -> tuple[Any, torch.Tensor]:
-    """The draft-extend, ready to run, and the place of each row's last token in it."""
+    """The draft-extend, ready to run, and the place of each row's last token in it.
+
+    Its attention is planned on the backend of `runner`.
+    """
     width = max(counts)
     behind = to_device(counts, batch.device)
     slots = torch.arange(width, device=batch.device)
@@ -99,7 +103,7 @@ def _prepared(
         scratch,
         tokens,
         width,
-        draft.draft_runner,
+        runner,
         None,
         return_hidden_states_before_norm=False,
     )

@@ -3,7 +3,8 @@
 While speculation stays off nobody asks what the draft would propose; the draft only must not fall
 behind by more than the ring holds. The keys and values of a draft of one layer depend on its input
 alone, so its forward ends where attention would begin: no attention over the prefix, no MLP, no
-head. Called by: `worker` (`fits`), `catch_up` (`write`).
+head. Nothing is planned for an attention either, which on some backends makes the host wait.
+Called by: `worker` (`fits`), `catch_up` (`Unplanned`, `write`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,17 @@ class _Written(Exception):
     """The keys and values of the only layer are in the pool."""
 
 
+class Unplanned:
+    """Stands before a `ModelRunner` where a batch is prepared that will not attend."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.attn_backend = _WriteOnly(runner.attn_backend)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
 class _WriteOnly:
     """Stands before an attention backend; its `forward` writes, and ends the model's forward."""
 
@@ -29,6 +41,9 @@ class _WriteOnly:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """Nothing: the slots to write to are in the batch."""
 
     def forward(
         self,
