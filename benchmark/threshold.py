@@ -23,6 +23,7 @@ from sglang_spec.models import ModelError
 from sglang_spec.server import ServerError
 
 RESULTS = Path(__file__).parent / "results/threshold.json"
+FEW = 16
 
 
 class Cells(click.ParamType):
@@ -85,6 +86,12 @@ def main() -> None:
 )
 @click.option("--rounds", default=4, show_default=True, help="Measurements of each, in turn.")
 @click.option("--tokens", default=192, show_default=True, help="New tokens of each request.")
+@click.option(
+    "--few-tokens",
+    default=0,
+    help="The same for fewer than 16 together: a forced accept length is drawn for each cycle, "
+    "and few cycles are told with much noise.  [default: --tokens]",
+)
 @click.option("--edge-tokens", default=2000, show_default=True, help="The same for --edge.")
 @click.option("--return-tokens", default=600, show_default=True, help="The same for --return.")
 @click.option("--num-steps", default=3, show_default=True, help="Draft steps (topk 1).")
@@ -107,8 +114,8 @@ def main() -> None:
 def run_command(
     shape_name: str, backend: str | None, modes: Sequence[str],
     cells: Sequence[tuple[int, tuple[int, ...]]], ramp: Any, edge: Any, come_back: Any,
-    profile: Any, profiled: Sequence[str], rounds: int, tokens: int, edge_tokens: int,
-    return_tokens: int, num_steps: int, accept_length: float, threshold: int,
+    profile: Any, profiled: Sequence[str], rounds: int, tokens: int, few_tokens: int,
+    edge_tokens: int, return_tokens: int, num_steps: int, accept_length: float, threshold: int,
     max_running_requests: int, kv_tokens: int, dtype: str, together: int, seconds: float,
     extra: Sequence[str], results: Path, plot: Path | None, logs: Path, dry_run: bool,
 ) -> None:  # fmt: skip
@@ -123,7 +130,9 @@ def run_command(
             shape, backend, num_steps, threshold, max_running_requests, kv_tokens, dtype,
             tuple(extra),
         )  # fmt: skip
-        scenes = _scenes(shape, cells, ramp, edge, come_back, tokens, edge_tokens, return_tokens)
+        scenes = _scenes(
+            shape, cells, ramp, edge, come_back, tokens, few_tokens, edge_tokens, return_tokens
+        )
         looked_at = _steady(shape, [profile] if profile else [], 4 * tokens)
         if not scenes and not looked_at:
             raise click.UsageError("nothing to measure: give --cells, --ramp, --edge, …")
@@ -134,7 +143,7 @@ def run_command(
         if dry_run:
             _describe(plan, settings)
             return
-        record = Record(results, _told(settings, plan, tokens, accept_length))
+        record = Record(results, _told(settings, plan, tokens, few_tokens, accept_length))
     except (ModelError, RecordError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     process.die_with_parent(signal.SIGTERM)
@@ -193,9 +202,9 @@ def merge(into: Path, files: Sequence[Path]) -> None:
 
 def _scenes(
     shape: Shape, cells: Sequence[tuple[int, tuple[int, ...]]], ramp: Any, edge: Any,
-    come_back: Any, tokens: int, edge_tokens: int, return_tokens: int,
+    come_back: Any, tokens: int, few_tokens: int, edge_tokens: int, return_tokens: int,
 ) -> tuple[Scene, ...]:  # fmt: skip
-    scenes: list[Scene] = [*_steady(shape, cells, tokens)]
+    scenes: list[Scene] = [*_steady(shape, cells, tokens, few_tokens)]
     for context, counts in [ramp] if ramp else []:
         scenes += [Ramp(shape, context, most, tokens) for most in counts]
     for context, counts in [edge] if edge else []:
@@ -206,21 +215,24 @@ def _scenes(
 
 
 def _steady(
-    shape: Shape, cells: Sequence[tuple[int, tuple[int, ...]]], tokens: int
+    shape: Shape, cells: Sequence[tuple[int, tuple[int, ...]]], tokens: int, few_tokens: int = 0
 ) -> list[Steady]:
     """Many requests first: their prompts are then in the cache for the fewer."""
     return [
-        Steady(shape, context, count, tokens)
+        Steady(shape, context, count, few_tokens if few_tokens and count < FEW else tokens)
         for context, counts in cells
         for count in sorted(counts, reverse=True)
     ]
 
 
-def _told(settings: mode.Settings, plan: Plan, tokens: int, accept_length: float) -> dict[str, Any]:
+def _told(
+    settings: mode.Settings, plan: Plan, tokens: int, few_tokens: int, accept_length: float
+) -> dict[str, Any]:
     told = {**dataclasses.asdict(settings), "shape": settings.shape.name}
     forced = settings.shape.environment != {}
     return told | {
         "tokens": tokens,
+        "few_tokens": few_tokens or tokens,
         "forced_accept_length": accept_length if forced else None,
         "rounds": plan.rounds,
         "together": plan.together,
