@@ -35,6 +35,7 @@ import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.spec_hardening import rank_check, target_sampling
 from sglang.srt.spec_hardening.fidelity.penalties import Counts, Terms
+from sglang.srt.spec_hardening.fidelity.tree import Ways
 from sglang.srt.speculative import eagle_worker_common, eagle_worker_v2
 
 VARIABLE = "SPEC_TEST_FAULT"
@@ -145,6 +146,18 @@ def penalize_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     return penalize
 
 
+def ban_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def ban(terms: Terms, logits: Any, lines: Any, ledger: Any, ways: Ways) -> None:
+        if FAULTS.kind == "relaxed":
+            count, nodes = ways.tokens.shape
+            above = torch.zeros(count, nodes, nodes)
+            above[:, :, 0] = 1
+            ways = dataclasses.replace(ways, above=above)
+        plain(terms, logits, lines, ledger, ways)
+
+    return ban
+
+
 if VARIABLE in os.environ:
     worker_class = eagle_worker_v2.EAGLEWorkerV2
     worker_class.forward_batch_generation = forward_with_faults(
@@ -153,6 +166,7 @@ if VARIABLE in os.environ:
     eagle_worker_common.eagle_sample = sample_with_faults(eagle_worker_common.eagle_sample)
     target_sampling.draw = draw_with_faults(target_sampling.draw)
     Terms.penalize = penalize_with_faults(Terms.penalize)  # type: ignore[method-assign]
+    Terms.ban = ban_with_faults(Terms.ban)  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     # `__main__` stays this file: a spawned rank imports it again.

@@ -121,7 +121,7 @@ class Ledger:
             tokens: int64 [R, M], of all nodes.
             places: int64 [R, M], their places in `counts`.
             totals: [R, M], how often each was put out on its own way, itself included.
-            accepted: bool [R, M], whole ways from the root.
+            accepted: int32 [R, M], 1 for accepted nodes, whole ways from the root, else 0.
             most: at least as many different tokens as any of these lines holds afterwards.
         """
         self._reserve(most)
@@ -131,7 +131,7 @@ class Ledger:
         # What is not fresh goes to the scratch column, 0.
         column = (self.distinct.index_select(0, lines)[:, None] + order) * fresh
         self.tokens.index_put_((lines[:, None], column), tokens)
-        self.counts.put_(places, accepted.int(), accumulate=True)
+        self.counts.put_(places, accepted, accumulate=True)
         self.distinct.index_add_(0, lines, order[:, -1])
 
     def _write(

@@ -77,16 +77,20 @@ class Terms:
         self._repetition = repetition if any(one.repetition != 1.0 for one in fields) else None
         given = (self._frequency, self._presence, self._repetition)
         self.penalties = any(rate is not None for rate in given)
-        self._one = torch.ones((), device=lines.device)
-        self._orders: dict[int, torch.Tensor] = {}
+        self._ladders: dict[int, torch.Tensor] = {}
         self._spots: dict[tuple[int, int], Spots] = {}
 
-    def order(self, nodes: int) -> torch.Tensor:
-        """The numbers of the nodes, int64 [M]; made once for each width."""
-        found = self._orders.get(nodes)
-        if found is None:
-            found = self._orders[nodes] = torch.arange(nodes, device=self._one.device)
-        return found
+    def accepted(self, lengths: torch.Tensor, nodes: int) -> torch.Tensor:
+        """Which nodes of chains were accepted, 1 or 0, int32 [R, M].
+
+        Args:
+            lengths: int [R], how many.
+        """
+        ladder = self._ladders.get(nodes)
+        if ladder is None:
+            ones = torch.ones(nodes + 1, nodes, dtype=torch.int32, device=lengths.device)
+            ladder = self._ladders[nodes] = ones.tril(-1)
+        return ladder.index_select(0, lengths)
 
     def count(self, lines: torch.Tensor, ledger: Ledger, ways: Ways, listed: int) -> Counts:
         """How often tokens were put out at each node.
@@ -135,18 +139,16 @@ class Terms:
 
     def _penalized(self, logits: torch.Tensor, totals: torch.Tensor) -> torch.Tensor:
         """Logits [R, M, N] of tokens that were put out `totals` times."""
-        rest, taken = logits, None
-        seen = totals > 0
+        rest, taken = logits, self._presence
         if self._frequency is not None:
             taken = self._frequency * totals
-        if self._presence is not None:
-            once = self._presence * seen
-            taken = once if taken is None else taken + once
+            taken = taken if self._presence is None else taken + self._presence
         if taken is not None:
             rest = (rest - taken).to(logits.dtype)
         if self._repetition is not None:
-            factor = torch.where(seen, self._repetition, self._one)
-            rest = torch.where(rest < 0, rest * factor, rest / factor)
+            rest = torch.where(rest < 0, rest * self._repetition, rest / self._repetition)
+        if self._presence is not None or self._repetition is not None:
+            rest = torch.where(totals > 0, rest, logits)
         return rest.to(logits.dtype)
 
     def _spots_of(self, logits: torch.Tensor, nodes: int) -> Spots:
@@ -158,7 +160,7 @@ class Terms:
         return found
 
     def _made(self, nodes: int, step: int) -> Spots:
-        order = self.order(nodes)
+        order = torch.arange(nodes, device=self._stops.device)
         rows = self._rows
         if rows is None:
             rows = torch.arange(len(self._stops), device=order.device)

@@ -38,6 +38,7 @@ class Plan:
         rows: int64 [R] on the device, places of these requests; None: the whole batch.
         lines: int64 [R] on the device.
         terms: what they ask for.
+        most: at least as many different tokens as any of the lines holds.
         short: requests that may be too short to end, and their minimum; the host may be late.
     """
 
@@ -47,6 +48,7 @@ class Plan:
     rows: torch.Tensor | None
     lines: torch.Tensor
     terms: Terms
+    most: int
     short: list[tuple[Req, int]]
 
     def bans(self) -> bool:
@@ -111,6 +113,7 @@ class Book:
             places,
             lines,
             Terms(fields, places, lines, self.ledger),
+            max((line.most for _, line in held), default=0),
             [
                 (entry.req, entry.fields.min_new_tokens)
                 for _, entry in entries
@@ -143,8 +146,7 @@ class Window:
             return
         terms, lines = self._plan.terms, self._plan.lines
         if terms.penalties:
-            most = max(line.most for _, line in self._plan.held)
-            listed = min(-(-most // GRAIN) * GRAIN, self._ledger.width)
+            listed = min(-(-self._plan.most // GRAIN) * GRAIN, self._ledger.width)
             self._counts = terms.count(lines, self._ledger, self._ways, listed)
             terms.penalize(logits, self._counts)
         if self._bans:
@@ -168,9 +170,11 @@ class Window:
         if plan is None or self._ways is None:
             return
         width = accept_index.shape[1]
+        plan.most = 0
         for req, line in plan.held:
             # The host may not have seen the step before, nor this one.
             line.most = min(line.most + width, len(req.output_ids) + 2 * width)
+            plan.most = max(plan.most, line.most)
         lengths = pick(accept_lens, plan.rows)
         if self._bans:
             self._ledger.length.index_add_(0, plan.lines, lengths.int())
@@ -179,12 +183,11 @@ class Window:
         tokens, counts = self._ways.tokens, self._counts
         nodes = tokens.shape[1]
         if self._ways.above is None:
-            accepted = plan.terms.order(nodes) < lengths[:, None]
+            accepted = plan.terms.accepted(lengths, nodes)
         else:
             accepted = pick(accepted_in(accept_index, nodes), plan.rows)
-        most = max(line.most for _, line in plan.held)
         own = counts.totals[:, :, -nodes:].diagonal(dim1=1, dim2=2)
-        self._ledger.add(plan.lines, tokens, counts.places[:, -nodes:], own, accepted, most)
+        self._ledger.add(plan.lines, tokens, counts.places[:, -nodes:], own, accepted, plan.most)
 
 
 _BOOKS: dict[torch.device, Book] = {}
