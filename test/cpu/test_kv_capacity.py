@@ -26,6 +26,8 @@ def test_capacity_is_what_doctor_foretells(
     assert sum(told["pools_gb"].values()) == pytest.approx(foretold["pools_gb"], rel=0.01)
     alone = told["tokens_without_speculation"]
     assert alone == pytest.approx(foretold["tokens_without_speculation"], rel=0.02)
+    assert told["running_requests"]["cap"] == 48
+    assert "default with speculation is 48" in told["running_requests"]["reason"]
     # As on a GPU, where what is free is known from the log alone (test/gpu/test_kv_capacity.py).
     assert kv_budget.of_log(found.log, FRACTION) == pytest.approx(budget, abs=0.02)
 

@@ -45,12 +45,14 @@ def foretold(pair: Pair, gigabytes: float, page: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Unsized(Launch):
-    """A launch that leaves the size of the KV pools to the server."""
+    """A launch that leaves the KV pools and the number of running requests to the server."""
 
     def command(self, port: int) -> list[str]:
         words = super().command(port)
-        place = words.index("--max-total-tokens")
-        return words[:place] + words[place + 2 :]
+        for flag in ("--max-total-tokens", "--max-running-requests"):
+            place = words.index(flag)
+            words = words[:place] + words[place + 2 :]
+        return words
 
 
 @dataclass(frozen=True)
