@@ -232,7 +232,7 @@ def report(file: Path, record: Path | None, as_json: bool) -> None:
 @click.option("--side", "only", multiple=True, help="Compare this side only (repeatable).")
 @click.option("--json", "as_json", is_flag=True, help="Print the ratios as JSON.")
 def compare(a: Path, b: Path, fail_under: float, only: tuple[str, ...], as_json: bool) -> None:
-    """The speed of run B over that of run A, side by side and cell by cell.
+    """The speed of run B over that of run A, and whether their speedups agree.
 
     Invalid measurements are not compared. A ratio below --fail-under is a finding unless its 95 %
     interval reaches 1. Exit code 0: fine, 1: a finding, or nothing could be compared.
@@ -245,14 +245,16 @@ def compare(a: Path, b: Path, fail_under: float, only: tuple[str, ...], as_json:
     failing = [one for one in pairs if one.fails(fail_under)]
     compared = [one for one in pairs if one.ratio is not None]
     others = comparison.differences(first, second)
+    yes, no = comparison.agree(pairs)
     if as_json:
         told = {"passed": bool(compared) and not failing, "fail_under": fail_under,
                 "pairs": [{**asdict(one), "fails": one in failing} for one in pairs],
+                "speedups_agree": None if not (yes or no) else not no,
                 "differences": others}  # fmt: skip
         click.echo(json.dumps(told, indent=1))
     else:
         table = Table(title="B over A, output tokens a second", title_justify="left")
-        for name in ("side", "load", "ratio (95 %)", "accept length A, B"):
+        for name in ("side", "load", "ratio (95 %)", "speedup A, B", "accept length A, B"):
             table.add_column(name, overflow="fold")
         for one in pairs:
             lengths = ", ".join(
@@ -260,8 +262,13 @@ def compare(a: Path, b: Path, fail_under: float, only: tuple[str, ...], as_json:
             )
             text = markdown.interval(one.ratio) if one.ratio else f"not compared: {one.why}"
             style = "bold red" if one in failing else None if one.ratio else "dim"
-            table.add_row(one.side, markdown.title(one.cell), text, lengths, style=style)
+            speedups = ", ".join(f"{n:.2f}" for n in one.speedups or ()) or markdown.DASH
+            speedups += ": differ" if one in no else ""
+            table.add_row(one.side, markdown.title(one.cell), text, speedups, lengths, style=style)
         Console(highlight=False).print(table)
+        if yes or no:
+            session.say("bench", f"{len(yes)} of {len(yes) + len(no)} speedups agree within their "
+                        "spread (95 % for all of them together)")  # fmt: skip
         for text in others:
             session.say("bench", f"differs: {text}")
     if not compared:

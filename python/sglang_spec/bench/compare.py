@@ -1,24 +1,37 @@
-"""Two runs against each other: is B as fast as A, where both measured the same?"""
+"""Two runs against each other: is B as fast as A, and does it find the speedups that A found?
+
+Speeds of two runs differ with the host's mood; a speedup is a quotient within a run, so it should
+not. Whether two of them agree is told by the rounds of either run (Welch's test of the logarithms).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from . import table
+from . import statistics, table
 from .runfile import Run
+
+DOUBT = 0.05
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A side and cell of both runs. `ratio` is B over A, None where it is not compared (`why`)."""
+    """A side and cell of both runs. `ratio` is B over A, None where it is not compared (`why`).
+
+    `speedups` are those against the baseline of either run, `chance` how likely rounds as unlike as
+    these are if the true speedup is one; None of a baseline, or with fewer than two rounds.
+    """
 
     side: str
     cell: str
     ratio: Mapping[str, Any] | None
     accept_lengths: tuple[float | None, float | None]
     why: str = ""
+    speedups: tuple[float, float] | None = None
+    chance: float | None = None
 
     def fails(self, floor: float) -> bool:
         """Slower than the floor, and not only by the spread of the rounds.
@@ -54,7 +67,34 @@ def _pair(
         {(name, *place): value for place, value in _speeds(run, side, cell).items()}
         for name, run in (("A", first), ("B", second))
     ]
-    return Pair(side, cell, table.paired(speeds[1], speeds[0]), lengths)
+    found = Pair(side, cell, table.paired(speeds[1], speeds[0]), lengths)
+    logarithms = [_speedups(run, side, cell) for run in (first, second)]
+    if not all(logarithms):
+        return found
+    a, b = (math.exp(sum(values) / len(values)) for values in logarithms)
+    return replace(found, speedups=(a, b), chance=statistics.chance(*logarithms))
+
+
+def agree(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
+    """Pairs whose speedups agree within their spread, and those that do not.
+
+    True speedups that are alike are called so in 95 of 100 comparisons of all pairs together, so
+    each is asked more strictly the more there are (Bonferroni).
+    """
+    told = [one for one in pairs if one.chance is not None]
+    least = DOUBT / max(len(told), 1)
+    yes = [one for one in told if one.chance is not None and one.chance >= least]
+    return yes, [one for one in told if one not in yes]
+
+
+def _speedups(run: Run, side: str, cell: str) -> list[float]:
+    """Logarithms by round; empty of the baseline, or if something of it is invalid."""
+    base = run.header["settings"]["sides"][0]
+    measured = [one for one in run.measurements.values() if one["cell"] == cell]
+    if side == base or any(one["invalid"] for one in measured if one["side"] in (side, base)):
+        return []
+    own, other = _speeds(run, side, cell), _speeds(run, base, cell)
+    return [math.log(own[place] / other[place]) for place in own if place in other]
 
 
 def _speeds(run: Run, side: str, cell: str) -> dict[Any, float]:

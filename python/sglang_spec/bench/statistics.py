@@ -74,6 +74,20 @@ class Median:
     high: float | None
 
 
+def chance(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """How likely two samples of one mean are as far apart as these (Welch's test), from 0 to 1.
+
+    None with fewer than two values in either.
+    """
+    if min(len(first), len(second)) < 2:
+        return None
+    if len({*first, *second}) == 1:
+        return 1.0
+    if len(set(first)) == len(set(second)) == 1:
+        return 0.0  # neither has a spread that the difference could be
+    return float(stats.ttest_ind(first, second, equal_var=False).pvalue)
+
+
 def median(values: Sequence[float]) -> Median:
     """Of values that are independent of each other."""
     line = sorted(values)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sglang_spec.bench import command, compare, curves, output, predict
+from sglang_spec.bench import command, compare, curves, output, predict, statistics
 from sglang_spec.bench.runfile import Recorder, Run
 from sglang_spec.bench.table import table
 
@@ -172,6 +173,45 @@ def test_a_spread_that_reaches_equality_is_no_finding(make: Make) -> None:
     before = make([10.0], [20.0, 25.0, 15.0], "a")
     after = make([10.0], [18.0, 23.0, 13.0], "b")
     assert ask(str(before.path), str(after.path), "--fail-under", "0.95")[0] == 0
+
+
+def test_speedups_of_two_runs_agree_or_differ(make: Make) -> None:
+    """The host of B is half as fast throughout, which is no other speedup."""
+    a = make([10.0, 10.2, 9.9], [20.0, 20.6, 19.6], "a")
+    same = make([5.0, 5.1, 4.9], [10.1, 10.1, 9.9], "b")
+    slower = make([5.0, 5.1, 4.9], [8.0, 8.16, 7.85], "c")
+    told = ask(str(a.path), str(same.path))[1]
+    assert told["speedups_agree"] is True
+    none, static = told["pairs"]
+    assert none["speedups"] is None and static["speedups"] == pytest.approx([2.0, 2.0], abs=0.03)
+    assert ask(str(a.path), str(slower.path))[1]["speedups_agree"] is False
+    words = CliRunner().invoke(command.bench, ["compare", str(a.path), str(slower.path)]).output
+    assert "0 of 1 speedups agree" in words and "differ" in words and "1.60" in words
+
+
+def test_one_round_tells_no_spread_that_speedups_could_agree_in(make: Make) -> None:
+    a, b = make([10.0], [20.0], "a"), make([10.0], [12.0], "b")
+    assert ask(str(a.path), str(b.path))[1]["speedups_agree"] is None
+    broken = make([10.0, 11.0], [20.0, 22.0], "c", invalid=["accept length 1.00"])
+    assert ask(str(a.path), str(broken.path))[1]["speedups_agree"] is None
+
+
+def test_speedups_that_are_alike_are_called_so_in_95_of_100_comparisons() -> None:
+    """Of four pairs with three rounds each; a fall of 10 % with a spread of 1 % is seen."""
+    dice = random.Random(5)
+
+    def drawn(mean: float) -> list[float]:
+        return [dice.gauss(mean, 0.01) for _ in range(3)]
+
+    def told(fall: float) -> bool:
+        pairs = [
+            compare.Pair("s", str(n), None, (None, None), chance=statistics.chance(drawn(0.5),
+                         drawn(0.5 - (fall if n == 0 else 0)))) for n in range(4)
+        ]  # fmt: skip
+        return not compare.agree(pairs)[1]
+
+    assert sum(told(0.0) for _ in range(400)) >= 370
+    assert sum(told(0.1) for _ in range(400)) <= 200
 
 
 def test_what_cannot_be_compared_is_shown_and_nothing_at_all_is_a_finding(make: Make) -> None:
