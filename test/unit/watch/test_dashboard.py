@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,54 @@ def test_a_panel_asks_for_metrics_that_there_are(panel: dict[str, Any]) -> None:
 def test_every_metric_is_on_a_panel() -> None:
     asked = {name for panel in PANELS for t in panel["targets"] for name in named(t["expr"])}
     assert asked == of_program()
+
+
+# What Grafana itself writes for a variable that asks Prometheus, and its model does not name.
+UNNAMED = {".templating.list[1].definition"}
+
+
+def lost(given: Any, kept: Any, path: str = "") -> Iterator[str]:
+    """Paths of what `given` has and `kept` has not, or has otherwise."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for name, value in given.items():
+            if name in kept:
+                yield from lost(value, kept[name], f"{path}.{name}")
+            else:
+                yield f"{path}.{name}"
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        for number, (one, other) in enumerate(zip(given, kept, strict=True)):
+            yield from lost(one, other, f"{path}[{number}]")
+    elif given != kept:
+        yield path
+
+
+def through_the_model(dashboard: dict[str, Any]) -> Any:
+    """What Grafana's own model of a dashboard, of its panels and queries keeps of it."""
+    model = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+
+    register_default_plugins()
+    return json.loads(JSONEncoder(sort_keys=True).encode(model.Dashboard.from_json(dashboard)))
+
+
+def test_grafanas_model_knows_every_field() -> None:
+    assert set(lost(DASHBOARD, through_the_model(DASHBOARD))) == UNNAMED
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["options.reduceOptions", "targets.0", "fieldConfig.defaults", "fieldConfig.defaults.custom"],
+)
+def test_a_field_that_grafana_does_not_know_is_found(path: str) -> None:
+    wrong = copy.deepcopy(DASHBOARD)
+    kind = "stat" if path.startswith("options") else "timeseries"
+    place = next(panel for panel in wrong["panels"] if panel["type"] == kind)
+    for name in path.split("."):
+        place = place[int(name) if name.isdigit() else name]
+    place["colour"] = "red"
+    (found,) = set(lost(wrong, through_the_model(wrong))) - UNNAMED
+    assert found.endswith(".colour")
 
 
 def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
