@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from kit import panels
 from kit.servers import ServerPool
 from kit.watch_checks import FLAGS, OFF_AT, STEPS
 from sglang_spec import process
@@ -37,8 +38,10 @@ Ask = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def ask(servers: ServerPool, tiny: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """A server that was at one request, at many and at one again, as Prometheus knows it."""
+def prometheus(
+    servers: ServerPool, tiny: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """URL of one that knows a server which was at one request, at many and at one again."""
     folder = tmp_path_factory.mktemp("prometheus")
     launch = Launch(tiny.target, Speculation(tiny.draft, STEPS, 1, STEPS + 1), arguments=FLAGS)
     client, server = servers.client(launch), servers.server(launch)
@@ -63,9 +66,14 @@ def ask(servers: ServerPool, tiny: Pair, tmp_path_factory: pytest.TempPathFactor
     child = process.spawn(command, folder / "log", dict(os.environ))
     try:
         _decode(client, seconds=24)
-        yield lambda query: _query(f"http://127.0.0.1:{port}", query)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.stop(child)
+
+
+@pytest.fixture
+def ask(prometheus: str) -> Ask:
+    return lambda query: _query(prometheus, query)
 
 
 def _decode(client: Client, seconds: float) -> None:
@@ -78,9 +86,17 @@ def _decode(client: Client, seconds: float) -> None:
     time.sleep(2)
 
 
-def _query(url: str, query: str) -> list[dict[str, Any]]:
-    text = query.replace("$__rate_interval", "30s").replace("[5m]", "[30s]")
-    body = httpx.get(f"{url}/api/v1/query", params={"query": text}, timeout=30).json()
+def _query(url: str, query: str, seconds: float = 0.0) -> list[dict[str, Any]]:
+    """Of now, or of the last `seconds`, twice in each of them."""
+    given: dict[str, Any] = {"query": query}
+    kind = "query"
+    if seconds:
+        now = time.time()
+        given |= {"start": now - seconds, "end": now, "step": 0.5}
+        kind = "query_range"
+    window = "8s" if seconds else "30s"
+    given["query"] = query.replace("$__rate_interval", window).replace("[5m]", f"[{window}]")
+    body = httpx.get(f"{url}/api/v1/{kind}", params=given, timeout=30).json()
     assert body["status"] == "success", body
     found: list[dict[str, Any]] = body["data"]["result"]
     return found
@@ -102,6 +118,19 @@ def test_a_panel_has_data(ask: Ask, query: str, job: str) -> None:
     assert found
     for sample in found:
         assert math.isfinite(float(sample["value"][1])), sample
+
+
+def test_the_panels_are_drawn_from_what_was_scraped(prometheus: str, tmp_path: Path) -> None:
+    """Set DASHBOARD_PICTURE to keep the picture (docs/dashboard.png is one)."""
+
+    def ask(query: str) -> list[dict[str, Any]]:
+        return _query(prometheus, query.replace('model_name=~"$model"', 'job="relabelled"'), 40)
+
+    picture = Path(os.environ.get("DASHBOARD_PICTURE") or tmp_path / "dashboard.png")
+    found = panels.draw(DASHBOARD, ask, picture)
+    assert all(found.values()), found
+    assert found["Accept rate by position"] == STEPS and found["Phases of a cycle"] >= 6
+    assert picture.stat().st_size > 20_000
 
 
 @pytest.mark.parametrize(("figure", "query"), RECIPES, ids=[figure for figure, _ in RECIPES])

@@ -104,11 +104,15 @@ def _show(advice: policy.Advice, told: dict[str, Any]) -> None:
 
 def sentences(advice: policy.Advice) -> list[str]:
     """The advice in words; the last line is the flags."""
-    crossing = (
-        f"a cycle stops to pay at {advice.crossing} requests"
-        if advice.crossing
-        else "a cycle pays at every batch size that was measured"
-    )
+    if advice.uneven:
+        crossing = (
+            f"a cycle does not pay at {advice.crossing} requests and pays at more, so its costs "
+            "were measured beside other load: measure again"
+        )
+    elif advice.crossing:
+        crossing = f"a cycle stops to pay at {advice.crossing} requests"
+    else:
+        crossing = "a cycle pays at every batch size that was measured"
     room = (
         "what it costs in KV capacity was not measured (or the capacity was fixed by a flag)"
         if advice.kv_cost is None

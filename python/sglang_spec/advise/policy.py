@@ -19,7 +19,10 @@ THRESHOLD = "--speculative-disable-batch-threshold"
 
 @dataclass(frozen=True)
 class Advice:
-    """`best` is the policy of the lowest mean latency, `flags` its launch (empty: none)."""
+    """`best` is the policy of the lowest mean latency, `flags` its launch (empty: none).
+
+    `uneven`: beyond `crossing` a cycle pays again, as where other load was beside the measurement.
+    """
 
     pays: bool
     best: str
@@ -27,6 +30,7 @@ class Advice:
     flags: str
     gain: float
     crossing: int | None
+    uneven: bool
     kv_cost: float | None
     outcomes: dict[str, Outcome]
 
@@ -53,7 +57,8 @@ def advise(log: Sequence[Request], costs: Costs) -> Advice:
     for rows in thresholds(costs, outcomes[NONE].peak_rows):
         outcomes[str(rows)] = simulate(log, costs, rows, fast)
     context = _mean_context(log)
-    best = _best(outcomes, crossing(costs, context))
+    cross = crossing(costs, context)
+    best = _best(outcomes, cross)
     latency = outcomes[best].mean_latency  # 0 where not a single request fits
     gain = outcomes[NONE].mean_latency / latency if latency else 0.0
     pays = gain > 1 + MARGIN and outcomes[best].refused <= outcomes[NONE].refused
@@ -67,7 +72,9 @@ def advise(log: Sequence[Request], costs: Costs) -> Advice:
         threshold=threshold if pays else None,
         flags=flags,
         gain=gain,
-        crossing=crossing(costs, context),
+        crossing=cross,
+        uneven=cross is not None
+        and any(costs.gain(n, context) >= 1 for n in range(cross, costs.table.most_rows + 1)),
         kv_cost=1 - fast / plain if plain and fast is not None and not costs.kv_fixed else None,
         outcomes=outcomes,
     )

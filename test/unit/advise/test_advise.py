@@ -97,6 +97,17 @@ def test_light_traffic_gets_speculation_without_a_threshold() -> None:
     assert found.crossing == 9  # 12 + 9 ms for 2.05 tokens, against 20.5
 
 
+def test_costs_of_a_busy_host_are_called_so() -> None:
+    """One request's cycle was disturbed: it pays at two, four and eight, and not at one."""
+    line = dict(MEASURED["milliseconds"][0], verify=[60.0, *(9.0 + n for n in ROWS[1:])])
+    table = predict.table_of(MEASURED | {"milliseconds": [line]}, 4)
+    found = policy.advise(many(20, 0.3), costs(table=table))
+    assert (found.crossing, found.uneven) == (1, True)
+    assert "measure again" in sentences(found)[0]
+    even = policy.advise(many(20, 0.3), costs())
+    assert not even.uneven and "stops to pay at 9" in sentences(even)[0]
+
+
 def test_traffic_of_both_kinds_gets_a_threshold_at_the_crossing() -> None:
     crowd = [Request(100.0, 64, 400) for _ in range(32)]
     found = policy.advise([*many(60, 1.0, output=80), *crowd], costs())
