@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..demo import acceptance as counters
-from ..demo.equality import first_difference
 from . import outcome
 from .outcome import Outcome
 from .target import Target
-from .teacher import Unequal, forced
+from .teacher import Unequal, forced, parted
 
 # A chain whose drafts are all refused has 1.0; noise of a broken capture or map ends well below.
 NEAR_ONE = 1.05
@@ -107,14 +106,9 @@ def _against(target: Target, url: str) -> list[Unequal]:
             ids = target.ids(prompt)
             count = target.settings.max_new_tokens
             mine, theirs = target.generate(ids, count).tokens, base.generate(ids, count).tokens
-            position = first_difference(theirs, mine)
-            if position is None:
-                continue
             # Both continue one prefix: how far apart the two tokens are is the baseline's to say.
-            unequal = forced(base, number, ids, mine[: position + 1])
-            wanted = theirs[position] if position < len(theirs) else None
-            got = mine[position] if position < len(mine) else None
-            found.append(unequal or Unequal(number, position, got, wanted, None, False))
+            unequal = parted(base, number, ids, mine, theirs)
+            found += [unequal] if unequal else []
     finally:
         base.close()
     return found

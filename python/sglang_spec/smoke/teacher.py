@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..demo.equality import grid_step
+from ..demo.equality import first_difference, grid_step
 from .target import Target
 
 CANDIDATES = 20
@@ -33,6 +33,28 @@ class Unequal:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def parted(
+    target: Target, prompt: int, ids: Sequence[int], mine: Sequence[int], theirs: Sequence[int]
+) -> Unequal | None:
+    """Where two answers to `ids` part, by a prefill of `target`; None if they are equal.
+
+    Of a tie the prefill may choose either token. If it is `mine`, the gap is that to `theirs`.
+    """
+    position = first_difference(theirs, mine)
+    if position is None:
+        return None
+    got = mine[position] if position < len(mine) else None
+    wanted = theirs[position] if position < len(theirs) else None
+    if got is None or wanted is None:
+        return Unequal(prompt, position, got, wanted, None, False)
+    found = forced(target, prompt, ids, mine[: position + 1])
+    if found is not None:
+        return found
+    other = forced(target, prompt, ids, theirs[: position + 1])
+    gap, tie = (other.gap, other.tie) if other is not None else (None, False)
+    return Unequal(prompt, position, got, wanted, gap, tie)
 
 
 def forced(

@@ -11,11 +11,10 @@ from typing import Any
 import httpx
 import jsonschema
 
-from ..demo.equality import first_difference
 from . import outcome
 from .outcome import Outcome
 from .target import Target
-from .teacher import forced
+from .teacher import forced, parted
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -38,17 +37,14 @@ def parallel(target: Target) -> Outcome:
     with ThreadPoolExecutor(len(many)) as pool:
         together = list(pool.map(lambda prompt: target.generate(ids[prompt], count).tokens, many))
     for prompt, tokens in zip(many, together, strict=True):
-        position = first_difference(alone[prompt], tokens)
-        if position is None:
-            continue
         number = prompts.index(prompt)
-        unequal = forced(target, number, ids[prompt], tokens) if position < len(tokens) else None
-        if unequal is None or not unequal.tie:
+        unequal = parted(target, number, ids[prompt], tokens, alone[prompt])
+        if unequal is not None and not unequal.tie:
             return outcome.finding(
                 f"prompt {number} ({prompt!r}) in a batch of {len(many)} differs from itself alone "
-                f"at position {position}",
+                f"at position {unequal.position}",
                 "compare with a server without speculation at the same concurrency",
-                position=position,
+                position=unequal.position,
             )
     return outcome.ok(f"{len(many)} requests at once, the answers are those of each alone")
 
