@@ -40,16 +40,33 @@ class Settings:
 
 
 def run(settings: Settings, say: Any = print) -> dict[str, Any]:
-    """Both set-ups, one after the other; the content of `benchmark/results/comm.json`."""
+    """Both set-ups, one after the other; the content of `benchmark/results/comm.json`.
+
+    A set-up that fails or is interrupted costs only itself: `partial` then says which and why.
+
+    Raises:
+        TeamError: none was measured.
+    """
     gather: Any = import_module("sglang_spec.hardening.comm.gather")
     facts = gather.gather(test_peers=settings.device == "cuda")
-    setups = {}
+    setups: dict[str, Any] = {}
+    missing: dict[str, str] = {}
     for name in settings.setups:
         variables = NO_PEERS if name == "no-peers" else {}
         say(f"comm-bench: set-up {name}, {settings.ranks} ranks", file=sys.stderr)
-        setups[name] = _setup(name, variables, settings, facts, say)
+        try:
+            setups[name] = _setup(name, variables, settings, facts, say)
+        except TeamError as error:
+            missing[name] = str(error)
+        except KeyboardInterrupt:
+            left = [one for one in settings.setups if one not in {*setups, *missing}]
+            missing |= dict.fromkeys(left, "interrupted")
+            break
+    if not setups:
+        raise TeamError("; ".join(dict.fromkeys(missing.values())))
     return {
         "provenance": _provenance(settings, facts),
+        "partial": missing,
         "facts": facts.to_dict(),
         "setups": setups,
         "decode_ratio": {name: one["chosen"]["ratio"] for name, one in setups.items()},

@@ -86,6 +86,9 @@ class Bench:
     def __init__(self, group: Any, sizes: list[int], cuda: bool) -> None:
         self.group, self.sizes, self.cuda = group, sizes, cuda
         self.calls: dict[str, dict[int, Callable[[], None]]] = {}
+        # A graph does not own its inputs, and the next capture gives freed memory back to the
+        # driver: a replay would then read what is no longer there.
+        self._inputs: list[torch.Tensor] = []
         self.notes: dict[str, str] = {}
 
     def prepare(self, only_pcie_ipc: bool) -> dict[str, Any]:
@@ -161,6 +164,7 @@ class Bench:
         self, reduce: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor
     ) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
+        self._inputs.append(rows)
         with self.group.graph_capture() as context:
             reduce(rows)
             torch.cuda.synchronize()

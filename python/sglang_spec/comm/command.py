@@ -82,6 +82,10 @@ def comm_bench(
         except PictureError as error:
             click.echo(f"no picture: {error}", err=True)
     click.echo("\n".join(_table(results)))
+    for name, why in results.get("partial", {}).items():
+        click.echo(f"partial: set-up {name} was not measured: {why}", err=True)
+    if results.get("partial"):
+        sys.exit(1)
 
 
 def _settings(

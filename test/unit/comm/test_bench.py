@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from sglang_spec.comm import bench
+from sglang_spec.comm.choose import Choice
 from sglang_spec.comm.command import comm_bench
 from sglang_spec.comm.team import Team, TeamError
 
@@ -25,7 +26,8 @@ def test_it_runs_from_ranks_to_picture(tmp_path: Path, comm: Any) -> None:
     result = CliRunner().invoke(comm_bench, [*arguments, "--picture", str(files["comm.png"])])
     assert result.exit_code == 0, result.output
     content = json.loads(files["comm.json"].read_text())
-    assert set(content) == {"provenance", "facts", "setups", "decode_ratio"}
+    assert set(content) == {"provenance", "partial", "facts", "setups", "decode_ratio"}
+    assert content["partial"] == {}
     assert set(content["decode_ratio"]) == {"as-is"}
     assert content["provenance"]["sglang"] == "0.5.23" and content["provenance"]["ranks"] == 2
     for setup in content["setups"].values():
@@ -80,6 +82,41 @@ def test_a_candidate_that_ends_on_the_way_is_left_out() -> None:
     assert failures == {"a": "a: rank 1: planted"}
     with pytest.raises(TeamError, match="plain: rank 1: planted"):
         bench._rounds([_Scripted("plain", 2), _Scripted("b", 9)], 4, {})
+
+
+@pytest.mark.parametrize(
+    "error, why",
+    [(TeamError("plain: planted"), "plain: planted"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_a_set_up_that_is_lost_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, why: str
+) -> None:
+    """The first set-up's figures and plan are kept, the file says what is missing."""
+    cell = {"median": 2.0, "low": 1.0, "high": 3.0, "rounds": 1}
+    chosen = bench._described(Choice(by_size={4096: "plain"}))
+
+    def setup(name: str, *rest: Any) -> dict[str, Any]:
+        if name == "no-peers":
+            raise error
+        sizes = {"4096": {"plain": cell}}
+        return {
+            "plain": "gloo",
+            "failed": {},
+            "candidates": {"plain": {}},
+            "microseconds": sizes,
+            "chosen": chosen,
+        }
+
+    monkeypatch.setattr(bench, "_setup", setup)
+    files = [str(tmp_path / name) for name in ("comm.json", "plan.json")]
+    arguments = ["--device", "cpu", "--rounds", "1", "--sizes", "4096", "--only", "plain"]
+    arguments += ["--output", files[0], "--plan", files[1]]
+    result = CliRunner().invoke(comm_bench, arguments)
+    assert result.exit_code == 1, result.output
+    assert f"set-up no-peers was not measured: {why}" in result.stderr
+    held = json.loads(Path(files[0]).read_text())
+    assert held["partial"] == {"no-peers": why} and set(held["setups"]) == {"as-is"}
+    assert json.loads(Path(files[1]).read_text())["tp_size"] == 2
 
 
 @pytest.mark.parametrize("name", MACHINES)
