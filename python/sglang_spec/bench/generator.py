@@ -160,6 +160,7 @@ def _answer(event: dict[str, Any]) -> dict[str, Any]:
         "prompt_tokens": meta.get("prompt_tokens"),
         "cycles": meta.get("spec_verify_ct") or 0,
         "correct_drafts": meta.get("spec_num_correct_drafts") or 0,
+        "proposed_drafts": meta.get("spec_num_proposed_drafts"),
         "histogram": meta.get("spec_correct_drafts_histogram") or [],
         "latency": meta.get("e2e_latency"),
     }

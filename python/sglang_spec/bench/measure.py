@@ -85,7 +85,7 @@ def reasons(
         found.append("the server runs without speculation (speculative_algorithm is not set)")
     elif speculates and not cycles and not facts.pauses:
         found.append("no verify cycle was counted")
-    elif cycles and 1 + correct / cycles < NEAR_ONE:
+    elif cycles and _refused(facts, reply.answers, cycles, correct):
         found.append(
             f"accept length {1 + correct / cycles:.2f}: next to nothing is accepted, so this is a "
             "fault and no speed (`sglang-spec smoke`, `sglang-spec contract`)"
@@ -93,6 +93,18 @@ def reasons(
     if equality is not None and (unequal := equality.reason):
         found.append(unequal)
     return found
+
+
+def _refused(facts: Facts, answers: Sequence[Answer], cycles: int, correct: int) -> bool:
+    """Whether next to none of the drafts are accepted.
+
+    Upstream's adaptive mode also counts cycles at 0 steps, which propose none, so of a server that
+    may pause the drafts are judged and not the cycles.
+    """
+    told = [answer.proposed_drafts for answer in answers if answer.proposed_drafts is not None]
+    if facts.pauses and len(told) == len(answers):
+        return correct < (NEAR_ONE - 1) * sum(told)
+    return 1 + correct / cycles < NEAR_ONE
 
 
 def _incomplete(cell: Cell, answers: Sequence[Answer]) -> list[str]:

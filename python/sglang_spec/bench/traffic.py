@@ -26,7 +26,7 @@ class Answer:
     """One request's end: token ids, the server's count of its prompt, its own counters.
 
     `histogram[i]` counts its verify cycles that accepted exactly i drafts; `error` is empty for a
-    request that was answered.
+    request that was answered. `proposed_drafts` is None where the server does not tell.
     """
 
     tokens: tuple[int, ...]
@@ -35,6 +35,7 @@ class Answer:
     correct_drafts: int
     histogram: tuple[int, ...]
     error: str
+    proposed_drafts: int | None = None
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Answer:
@@ -45,6 +46,7 @@ class Answer:
             told["correct_drafts"],
             tuple(told["histogram"]),
             told["error"],
+            told.get("proposed_drafts"),
         )
 
 

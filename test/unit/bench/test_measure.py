@@ -53,6 +53,20 @@ def test_no_cycles_are_invalid_unless_the_server_may_pause() -> None:
     assert measure.measurement(CELL, plain, off, None, False)["accept_length"] is None
 
 
+def test_cycles_that_propose_nothing_are_no_fault_of_a_server_that_may_pause() -> None:
+    """Upstream's adaptive mode goes on with verify cycles of one token at 0 steps."""
+    pausing = replace(FACTS, pauses=True)
+    off = replace(GOOD, cycles=30, correct_drafts=0, histogram=(30,), proposed_drafts=0)
+    assert reasons(reply(*(off,) * 4), pausing) == []
+    (why,) = reasons(reply(*(off,) * 4))
+    assert "accept length 1.00" in why
+    sick = replace(off, proposed_drafts=30)
+    (why,) = reasons(reply(*(sick,) * 4), pausing)
+    assert "accept length 1.00" in why
+    silent = replace(off, proposed_drafts=None)
+    assert len(reasons(reply(*(silent,) * 4), pausing)) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
