@@ -1,7 +1,8 @@
 """The figures of the comparison, from the measurements of all visits.
 
-Visits are put together where their configuration is the same: shape, backend and step count. At the
-top stand the figures of the main shape; where backends differ, the worst of them.
+Visits are put together where their configuration is the same (shape, backend and step count) and so
+is the patch set: of older ones the measurements are kept, but they say nothing of today's code. At
+the top stand the figures of the main shape; where backends differ, the worst of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def figures(visits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     by_configuration: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for visit in visits:
         by_configuration[configuration(visit["settings"])].append(visit)
-    made = {name: _of(found) for name, found in sorted(by_configuration.items())}
+    made = {name: _of(found) for name, found in sorted(_newest(by_configuration).items())}
     main = [found for name, found in made.items() if name.startswith(MAIN)]
     return {
         "off_vs_none": _worst(found["off_vs_none"] for found in main),
@@ -41,6 +42,20 @@ def figures(visits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ],
         "by_configuration": made,
     }
+
+
+def _newest(
+    by_configuration: Mapping[str, list[Mapping[str, Any]]],
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Of each configuration the visits with the patch set that was measured last."""
+    return {
+        name: [one for one in visits if _patch_set(one) == _patch_set(visits[-1])]
+        for name, visits in by_configuration.items()
+    }
+
+
+def _patch_set(visit: Mapping[str, Any]) -> Any:
+    return visit["provenance"].get("patch_set")
 
 
 def configuration(settings: Mapping[str, Any]) -> str:

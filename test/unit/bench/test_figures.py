@@ -78,6 +78,19 @@ def test_visits_are_put_together_and_configurations_are_not() -> None:
     assert figures.figures(apart)["auto_vs_best"] == {}
 
 
+def test_older_code_says_nothing_of_todays() -> None:
+    """Another configuration keeps its own last patch set."""
+    old = {"steady 8 x 1": {"none": rounds(10, 10), "auto": rounds(8, 8)}}
+    new = {"steady 8 x 1": {"none": rounds(10, 10), "auto": rounds(11, 11)}}
+    visits = [visit(1, old), visit(2, new, provenance={"patch_set": "def"})]
+    found = figures.figures(visits)
+    assert found["auto_vs_best"]["8"]["1"]["ratio"] == pytest.approx(1.1)
+    (of_one,) = found["by_configuration"].values()
+    assert of_one["visits"] == [2] and len(found["provenance"]) == 2
+    apart = [visit(1, old, settings={"backend": "flashinfer"}), visits[1]]
+    assert figures.figures(apart)["auto_vs_best"]["8"]["1"]["ratio"] == pytest.approx(0.8)
+
+
 def test_of_two_backends_the_worse_cell_is_shown() -> None:
     good = {"steady 8 x 1": {"none": rounds(10, 10), "auto": rounds(12, 12)}}
     bad = {"steady 8 x 1": {"none": rounds(10, 10), "auto": rounds(9, 9)}}
