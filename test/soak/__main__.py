@@ -25,7 +25,7 @@ from sglang_spec.server import Launch, Server
 
 from . import leaks, record
 from .case import CaseError, Failing
-from .judge import Rules
+from .judge import Difference, Rules
 from .planner import Limits, Planner, Round
 from .reference import Reference
 from .settings import PLANS, Settings
@@ -119,12 +119,15 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--new", type=int, help="most tokens of an answer")
     parser.add_argument("--server-arg", action="append", default=[], help="--server-arg=--FLAG=V")
     parser.add_argument("--replay", type=Path, help="send the requests of such a file again")
+    parser.add_argument("--attempts", type=int, default=20, help="of a replay, until one differs")
     parser.add_argument("--failing", type=Path, default=Path("build/soak-failing.json"))
     parser.add_argument("--output", type=Path, help="add the result to this record")
     options = parser.parse_args(words)
     for name in ("prompt", "new"):
         if getattr(options, name) is not None and getattr(options, name) < 3:
             parser.error(f"--{name} {getattr(options, name)}: give 3 tokens or more")
+    if options.attempts < 1:
+        parser.error(f"--attempts {options.attempts}: give 1 or more")
     if options.url and not options.baseline and options.pair not in PLANS:
         parser.error("--url needs --baseline URL, or --pair tiny or tiny-half if it serves that")
     return options
@@ -175,11 +178,17 @@ def replay(options: argparse.Namespace) -> int:
     except CaseError as error:
         sys.exit(f"soak: {error}")
     settings = Settings.read(failing.settings)
+    said: list[Difference] = []
+    attempts = 0
     with prepared(options, settings) as (soak, _):
-        said = soak.round(Round(failing.round, failing.at_once, failing.cases))
+        # Whether the requests meet in a batch as they did is a matter of milliseconds.
+        while not said and attempts < options.attempts and not soak.subject.ended():
+            attempts += 1
+            said = soak.round(Round(failing.round, failing.at_once, failing.cases))
     for difference in said:
         print(difference)
-    print(f"{len(failing.cases)} requests sent again: {len(said)} differences")
+    times = "once" if attempts == 1 else f"{attempts} times"
+    print(f"{len(failing.cases)} requests sent again {times}: {len(said)} differences")
     return int(bool(said))
 
 
