@@ -85,7 +85,12 @@ class Lines(unittest.TestResult):
             self._failed(test, err)
 
     def _failed(self, test: Any, err: Any) -> None:
-        lines = "".join(traceback.format_exception_only(err[0], err[1])).strip()
+        first = err[1]
+        while first.__context__ is not None and not isinstance(
+            first, OutOfTime
+        ):  # upstream's retries hide what failed
+            first = first.__context__
+        lines = "".join(traceback.format_exception_only(type(first), first)).strip()
         print("".join(traceback.format_exception(*err))[-3000:], file=sys.stderr)
         self._late = self._late or issubclass(err[0], OutOfTime)
         if isinstance(test, unittest.TestCase):
