@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.schemas import through_grafana
 
 ROOT = Path(__file__).resolve().parents[3]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/speculation.json").read_text())
@@ -74,18 +75,8 @@ def lost(given: Any, kept: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def through_the_model(dashboard: dict[str, Any]) -> Any:
-    """What Grafana's own model of a dashboard, of its panels and queries keeps of it."""
-    model = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
-    from grafana_foundation_sdk.cog.encoder import JSONEncoder
-    from grafana_foundation_sdk.cog.plugins import register_default_plugins
-
-    register_default_plugins()
-    return json.loads(JSONEncoder(sort_keys=True).encode(model.Dashboard.from_json(dashboard)))
-
-
 def test_grafanas_model_knows_every_field() -> None:
-    assert set(lost(DASHBOARD, through_the_model(DASHBOARD))) == UNNAMED
+    assert set(lost(DASHBOARD, through_grafana(DASHBOARD))) == UNNAMED
 
 
 @pytest.mark.parametrize(
@@ -99,7 +90,7 @@ def test_a_field_that_grafana_does_not_know_is_found(path: str) -> None:
     for name in path.split("."):
         place = place[int(name) if name.isdigit() else name]
     place["colour"] = "red"
-    (found,) = set(lost(wrong, through_the_model(wrong))) - UNNAMED
+    (found,) = set(lost(wrong, through_grafana(wrong))) - UNNAMED
     assert found.endswith(".colour")
 
 
