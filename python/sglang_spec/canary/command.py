@@ -75,7 +75,8 @@ def canary(
             "and B run already; leave them out (or is it an option, misspelt?)"
         )
     tested, cells = common.subject(running), common.cells()
-    made = replace(subject.settings(tested, cells, 0, arguments, common.dtype), num_steps=num_steps)
+    made = subject.settings(tested, cells, 0, arguments, common.dtype, common.together)
+    made = replace(made, num_steps=num_steps)
     try:
         sides = (spec.side(verdict.A, a, made), spec.side(verdict.B, b, made))
     except ValueError as error:

@@ -21,6 +21,7 @@ A, B = "A", "B"
 ACCEPTANCE_DROP = 0.02
 STANDARD_ERRORS = 3.0
 KV_FLOOR = 0.98
+CAPACITY = "--max-total-tokens"
 MEMORY_CEILING = 1.05
 MEMORY_SLACK_GB = 0.2
 
@@ -44,7 +45,7 @@ def checks(run: Run, speed_floor: float) -> list[Check]:
         _tokens(cells),
         _acceptance(run, facts),
         _speed(cells, speed_floor),
-        _kv_capacity(facts),
+        _kv_capacity(facts, [run.sides.get(name) or {} for name in (A, B)]),
         _memory(facts),
     ]
 
@@ -145,14 +146,23 @@ def _speed(cells: Mapping[str, Any], floor: float) -> Check:
     return Check("speed", not slow, detail, ratios)
 
 
-def _kv_capacity(facts: Sequence[Mapping[str, Any]]) -> Check:
+def _kv_capacity(facts: Sequence[Mapping[str, Any]], sides: Sequence[Mapping[str, Any]]) -> Check:
     one, two = (side.get("kv_tokens") for side in facts)
     if not one or not two:
         return Check("KV capacity", None, "a server does not say it")
     figures = {"tokens": [one, two]}
+    if one == two and all(map(_fixed, sides)):
+        return Check(
+            "KV capacity", None, f"{one} tokens by {CAPACITY}, which tells nothing", figures
+        )
     return Check(
         "KV capacity", two >= KV_FLOOR * one, f"{one} and {two} tokens, {two / one:.3f}", figures
     )
+
+
+def _fixed(side: Mapping[str, Any]) -> bool:
+    """Whether the room was given by a flag: on a CPU, and for servers that share a GPU."""
+    return CAPACITY in ((side.get("settings") or {}).get("command") or "").split()
 
 
 def _memory(facts: Sequence[Mapping[str, Any]]) -> Check:

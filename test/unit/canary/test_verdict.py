@@ -28,12 +28,15 @@ def run(
     histogram: tuple[int, ...] = (200, 200, 200, 400),
     facts: dict[str, Any] | None = None,
     partial: str | None = None,
+    command: str = "",
     **changed: Any,
 ) -> Run:
     """A with fixed acceptance, and B with `histogram`, `facts` and `changed`."""
     record = Recorder.begin(path / "run.jsonl", {"settings": SETTINGS})
     for name, own in (("A", {}), ("B", facts or {})):
-        record.add("side", side=name, flags="", group=0, facts={**FACTS, **own})
+        settings = {"command": f"-m sglang.launch_server {command}"}
+        record.add("side", side=name, flags="", group=0, settings=settings,
+                   facts={**FACTS, **own})  # fmt: skip
     for name, measured in zip("AB", speeds, strict=True):
         for number, speed in enumerate(measured):
             cycles = (200, 200, 200, 400) if name == "A" else histogram
@@ -57,6 +60,28 @@ def test_two_alike_pass_every_check(tmp_path: Path) -> None:
     checks = verdict.checks(run(tmp_path), 0.97)
     assert [check.passed for check in checks] == [True] * 6
     assert sentence(checks) == "B may take the place of A"
+
+
+def test_room_that_a_flag_gave_both_is_not_compared(tmp_path: Path) -> None:
+    fixed = run(tmp_path / "fixed", command="--max-total-tokens 1000")
+    assert found(fixed)["KV capacity"].passed is None
+    assert sentence(verdict.checks(fixed, 0.97)).endswith("not checked: KV capacity")
+    less = run(tmp_path / "less", command="--max-total-tokens 1000", facts={"kv_tokens": 900})
+    assert found(less)["KV capacity"].passed is False
+
+
+def test_servers_that_share_a_gpu_get_room_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sglang_spec.host.device", lambda: "cuda")
+
+    def command(together: str) -> str:
+        words = ["", "", "--pair", "tiny", "--dry-run", "--together", together]
+        done = CliRunner().invoke(canary, [*words, "--output", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "--max-total-tokens" in command("2") and "--max-total-tokens" not in command("1")
 
 
 @pytest.mark.parametrize(
