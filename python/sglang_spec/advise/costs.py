@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +113,12 @@ def _prefill(run: runfile.Run, plain: list[Any]) -> float:
 
 
 def _flags(facts: Mapping[str, Any]) -> str:
-    return (
-        f"--speculative-algorithm {facts['algorithm']} "
-        f"--speculative-num-steps {facts['num_steps']} "
-        f"--speculative-eagle-topk {facts['topk']} "
-        f"--speculative-num-draft-tokens {facts['num_draft_tokens']}"
-    )
+    words = {
+        "algorithm": facts["algorithm"],
+        "draft-model-path": (facts.get("provenance") or {}).get("draft"),
+        "num-steps": facts["num_steps"],
+        "eagle-topk": facts["topk"],
+        "num-draft-tokens": facts["num_draft_tokens"],
+    }
+    given = {name: value for name, value in words.items() if value is not None}
+    return " ".join(f"--speculative-{name} {shlex.quote(str(v))}" for name, v in given.items())

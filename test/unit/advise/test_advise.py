@@ -178,8 +178,9 @@ def run(path: Path, threshold: dict[str, Any]) -> Path:
     common = {"num_steps": 3, "topk": 1, "num_draft_tokens": 4, "most_requests": 16}
     for side, own in (
         ("none", {"algorithm": None, "threshold": {}, "kv_tokens": 1000}),
-        ("auto", {"algorithm": "EAGLE3", "threshold": threshold, "kv_tokens": 900}),
-    ):
+        ("auto", {"algorithm": "EAGLE3", "threshold": threshold, "kv_tokens": 900,
+                  "provenance": {"draft": "/models/a draft"}}),
+    ):  # fmt: skip
         record.add("side", side=side, flags="", group=0, facts={**common, **own}, settings={})
     for side, cycles in (("none", 0), ("auto", 10)):
         record.add("measurement", side=side, cell="50x1", group=0, round=0, cycles=cycles,
@@ -192,7 +193,10 @@ def test_costs_come_from_a_run_with_auto(tmp_path: Path) -> None:
     found = measured.of_run(run(tmp_path / "run.jsonl", MEASURED))
     assert (found.accept_length, found.kv_tokens, found.most_requests) == (2.5, (1000, 900), 16)
     assert found.prefill == pytest.approx(0.002)
-    assert found.flags.startswith("--speculative-algorithm EAGLE3 --speculative-num-steps 3")
+    assert found.flags == (
+        "--speculative-algorithm EAGLE3 --speculative-draft-model-path '/models/a draft' "
+        "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+    )
     assert found.gain(1, 64) == pytest.approx(2.5 * 10 / 13)
     with pytest.raises(measured.CostsError, match="none,static,auto"):
         measured.of_run(run(tmp_path / "without.jsonl", {}))
