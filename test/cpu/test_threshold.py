@@ -87,6 +87,23 @@ def test_the_drafts_kv_is_that_of_a_run_never_off(one: Crossing, plan: str) -> N
     check_draft_kv(one, plan)
 
 
+@pytest.mark.parametrize("plan", ["off 17", more("off 1"), more("coin 5")])
+def test_the_drafts_kv_of_several_requests(one: Crossing, plan: str) -> None:
+    check_draft_kv(one, plan, count=3)
+
+
+# By a draft-extend at the return; by the keys and values alone after 16 steps.
+@pytest.mark.parametrize("plan", [more("off 9"), "off 17"])
+@pytest.mark.parametrize("count", [1, more(3)])
+@pytest.mark.parametrize("fault", ["skip-one", "other-states", "shifted"])
+def test_a_catching_up_that_is_wrong_is_seen(
+    one: Crossing, plan: str, count: int, fault: str
+) -> None:
+    with pytest.raises(AssertionError, match=r"draft [kv] of request"):
+        check_draft_kv(one, f"{plan} {fault}", count=count)
+    one.client.flush_cache()
+
+
 @pytest.mark.parametrize("new", [1, 10, CAPACITY, more(CAPACITY + 2), more(50)])
 def test_a_prefix_that_was_generated_while_off(one: Crossing, new: int) -> None:
     check_prefix(one, new)

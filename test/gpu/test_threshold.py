@@ -109,6 +109,10 @@ def test_the_drafts_kv_is_that_of_a_run_never_off(server: Crossing, plan: str) -
     check_draft_kv(server, plan, TOLERANCE)
 
 
+def test_the_drafts_kv_of_several_requests(server: Crossing) -> None:
+    check_draft_kv(server, "off 17", TOLERANCE, count=3)
+
+
 @pytest.mark.parametrize("new", [1, 2, CAPACITY + 2, 50])
 def test_a_prefix_that_was_generated_while_off(server: Crossing, new: int) -> None:
     check_prefix(server, new, page=16 if "--page-size" in server.server.launch.arguments else 1)

@@ -22,14 +22,29 @@ from sglang_spec.client import Answer, Client
 from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.server import Launch
 
+from .asking import Ask, ask
 from .faulty_server import FaultyServer
+from .penalized_oracle import greedy
 from .servers import ServerPool
 
 PROBE = Path(__file__).with_name("threshold_probe.py")
 ORACLE = Oracle(TINY)
 COUNTED = ("batches_off", "batches_on", "switches", "catch_ups", "catch_ups_kv_only")
 STEPS = 3
+COUNTED_PROMPT = (0, *range(70, 110))
 CAPACITY = 16  # tokens that the draft may be behind
+LIFTED = {"logit_bias": {"70": 30, "71": 30.5, "72": 31, "80": 30.25, "90": 28.125}}
+# The last is filled in with tokens that would come.
+COUNTING: tuple[dict[str, Any], ...] = (
+    {"repetition_penalty": 1.5},
+    {"repetition_penalty": 0.6},
+    {"repetition_penalty": 0.6, "frequency_penalty": 2.0},
+    {"frequency_penalty": 1.5, **LIFTED},
+    {"presence_penalty": 1.5, **LIFTED},
+    {"frequency_penalty": -0.5, "presence_penalty": 0.25, **LIFTED},
+    {},
+    {"min_new_tokens": 0},
+)
 FLAGS = (
     *("--speculative-disable-batch-threshold", "3"),
     *("--speculative-enable-batch-threshold", "2"),
@@ -151,6 +166,39 @@ def check_random_arrivals(
     return [answer for _, answer in pairs]
 
 
+def check_penalties(server: Crossing, seed: int, count: int = 24, longest: int = 60) -> None:
+    """Requests whose answers depend on all that they put out before come at random; all is exact.
+
+    The server was started with `SPEC_TEST_PENALTIES`.
+    """
+    dice = random.Random(seed)
+    coming = ORACLE.greedy(COUNTED_PROMPT, longest)
+    asks = []
+    for number in range(count):
+        new = dice.randrange(8, longest)
+        fields = {"ignore_eos": True, **COUNTING[number % len(COUNTING)]}
+        if "min_new_tokens" in fields:
+            least = dice.randrange(1, new)
+            fields = {"min_new_tokens": least, "stop_token_ids": coming[dice.randrange(6) : 12]}
+        asks.append(Ask(COUNTED_PROMPT, {"max_new_tokens": new, **fields}))
+    right = [greedy(ORACLE, one.prompt, one.sampling) for one in asks]
+
+    def answer(one: Ask) -> list[int]:
+        client = Client(server.server.url)
+        (reply,) = ask(client, [one])
+        client.close()
+        return list(reply.tokens)
+
+    with ThreadPoolExecutor(8) as pool:
+        futures = []
+        for one in asks:
+            futures.append(pool.submit(answer, one))
+            time.sleep(dice.random() * 0.05)
+        found = [future.result() for future in futures]
+    for one, expected, tokens in zip(asks, right, found, strict=True):
+        assert tokens == expected, one.sampling
+
+
 def check_arrivals_until(
     server: Crossing, seed: int, enough: Callable[[dict[str, int]], bool], **options: Any
 ) -> None:
@@ -187,31 +235,36 @@ def check_return(server: Crossing) -> tuple[dict[str, int], list[Answer]]:
     return counted, answers
 
 
-def check_draft_kv(server: Crossing, plan: str, tolerance: float = 0.0) -> None:
+def check_draft_kv(server: Crossing, plan: str, tolerance: float = 0.0, count: int = 1) -> None:
     """The draft's KV after the plan is that of a run that was never off.
 
-    `tolerance` is a share of the largest element.
+    Of `count` requests sent together. `tolerance` is a share of the largest element.
     """
-    tokens, other = prompt(7, 33), prompt(8, 33)
-    rows = {}
+    prompts = [prompt(7 + 2 * number, 33 + number) for number in range(count)]
+    rows, answers = {}, {}
     for words in ("on", plan):
         server.client.flush_cache()
         # Other text in the same slots: a row that is never written must not be right by chance.
         server.plan("on")
-        requests(server.client, [other], [80])
+        requests(server.client, [prompt(8, 33)], [80])
         server.client.flush_cache()
         server.plan(words)
-        rid = f"kv-{words.replace(' ', '-')}"
-        answers = requests(server.client, [tokens], [70], rid=[rid])
-        check_tokens([tokens], answers)
-        check_all_accepted(answers)
-        rows[words] = server.draft_kv(rid)
-    length = min(len(found["k"]) for found in rows.values())
-    assert length >= 33 + 69
-    for name in ("k", "v"):
-        expected = rows["on"][name][:length]
-        atol = tolerance * float(np.abs(expected).max())
-        np.testing.assert_allclose(rows[plan][name][:length], expected, rtol=0, atol=atol)
+        rids = [f"kv-{words.replace(' ', '-')}-{number}" for number in range(count)]
+        answers[words] = requests(server.client, prompts, [70] * count, rid=rids)
+        rows[words] = [server.draft_kv(rid) for rid in rids]
+    for number, (expected, found) in enumerate(zip(rows["on"], rows[plan], strict=True)):
+        length = min(len(expected["k"]), len(found["k"]))
+        assert length >= len(prompts[number]) + 68
+        for name in ("k", "v"):
+            right = expected[name][:length]
+            atol = tolerance * float(np.abs(right).max())
+            message = f"draft {name} of request {number}"
+            np.testing.assert_allclose(
+                found[name][:length], right, rtol=0, atol=atol, err_msg=message
+            )
+    for found_answers in answers.values():
+        check_tokens(prompts, found_answers)
+        check_all_accepted(found_answers)
 
 
 def check_prefix(server: Crossing, new: int, page: int = 1) -> None:

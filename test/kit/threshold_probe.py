@@ -8,8 +8,15 @@ while no request runs, so that all ranks see the same; whatever follows the word
     off N            the next N batches do not, those after them do
     coin SEED        now so, now so, changed by three throws in ten
 
+A last word may name a fault, which spoils each catching-up of the draft while it stands there:
+
+    skip-one         one request catches up by its first token only
+    other-states     the states of a request are those of the next row
+    shifted          keys and values are written a token late
+
 More variables: `SPEC_TEST_SLOW_RANK` delays one rank at every decision; with `SPEC_TEST_RETRACT`
-some request is retracted every few batches; `SPEC_TEST_KV` names a folder, where each finished
+some request is retracted every few batches; with `SPEC_TEST_PENALTIES` penalties are not refused;
+`SPEC_TEST_KV` names a folder, where each finished
 request whose id begins with `kv-` leaves the draft's KV as it was.
 
 Runs under both start methods, like `kit.faulty`.
@@ -17,6 +24,7 @@ Runs under both start methods, like `kit.faulty`.
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import runpy
@@ -29,12 +37,14 @@ import numpy as np
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers import scheduler
 from sglang.srt.managers.scheduler_components import batch_result_processor
+from sglang.srt.spec_hardening.threshold import requests
 from sglang.srt.spec_hardening.threshold import worker as threshold_worker
 
 VARIABLE = "SPEC_TEST_FAULT"
 SLOW = "SPEC_TEST_SLOW_RANK"
 KV = "SPEC_TEST_KV"
 RETRACT = "SPEC_TEST_RETRACT"
+PENALTIES = "SPEC_TEST_PENALTIES"
 
 
 class Planned:
@@ -65,6 +75,7 @@ class Planned:
             self._said, self._batch = said, 0
             self._dice = random.Random(said)
         kind, *numbers = said.split() or ["rows"]
+        STANDING[:] = [word for word in numbers if word in FAULTS]
         self._batch += 1
         if kind == "on":
             return True
@@ -87,6 +98,39 @@ def plan_decisions(plain: Callable[..., Any]) -> Callable[..., Any]:
         return None if own is None else Planned(own)
 
     return make_decider
+
+
+def skip_one(batch: Any, ring: Any, rows: list[int], counts: list[int]) -> tuple[Any, ...]:
+    return batch, ring, rows, [*counts[:-1], min(counts[-1], 1)]
+
+
+def other_states(batch: Any, ring: Any, rows: list[int], counts: list[int]) -> tuple[Any, ...]:
+    # Rows of the batch itself go to each other; one alone gets those of a row that nobody has.
+    others = [*rows[1:], rows[0]] if len(rows) > 1 else [0]
+    moved = copy.copy(ring)
+    moved.take = lambda _, entries: ring.take(others, entries)
+    return batch, moved, rows, counts
+
+
+def shifted(batch: Any, ring: Any, rows: list[int], counts: list[int]) -> tuple[Any, ...]:
+    late = copy.copy(batch)
+    late.seq_lens = batch.seq_lens + 1
+    if batch.seq_lens_cpu is not None:
+        late.seq_lens_cpu = batch.seq_lens_cpu + 1
+    return late, ring, rows, counts
+
+
+FAULTS = {"skip-one": skip_one, "other-states": other_states, "shifted": shifted}
+STANDING: list[str] = []
+
+
+def spoil(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def catch_up(draft: Any, batch: Any, ring: Any, rows: list[int], counts: list[int]) -> Any:
+        for name in STANDING:
+            batch, ring, rows, counts = FAULTS[name](batch, ring, rows, counts)
+        return plain(draft, batch, ring, rows, counts)
+
+    return catch_up
 
 
 def show_kv(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +159,11 @@ def _dump(req: Any) -> None:
 
 if VARIABLE in os.environ:
     threshold_worker.make_decider = plan_decisions(threshold_worker.make_decider)
+    threshold_worker.catch_up = spoil(threshold_worker.catch_up)
+    threshold_worker.write_only = spoil(threshold_worker.write_only)
     batch_result_processor.release_kv_cache = show_kv(batch_result_processor.release_kv_cache)
+    if PENALTIES in os.environ:
+        requests.check = lambda *_: None
     if RETRACT in os.environ:
         scheduler.TEST_RETRACT = True
         scheduler.TEST_RETRACT_INTERVAL = 7
