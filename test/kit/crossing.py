@@ -254,7 +254,9 @@ def check_draft_kv(server: Crossing, plan: str, tolerance: float = 0.0, count: i
         rows[words] = [server.draft_kv(rid) for rid in rids]
     for number, (expected, found) in enumerate(zip(rows["on"], rows[plan], strict=True)):
         length = min(len(expected["k"]), len(found["k"]))
-        assert length >= len(prompts[number]) + 68
+        # Thrown coins may end with speculation off, and the draft behind.
+        unseen = CAPACITY + 1 if plan.startswith("coin") else 0
+        assert length >= len(prompts[number]) + 68 - unseen
         for name in ("k", "v"):
             right = expected[name][:length]
             atol = tolerance * float(np.abs(right).max())

@@ -145,7 +145,9 @@ def show_kv(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _dump(req: Any) -> None:
     """Keys and values of the draft's layer, (tokens, heads, head size), as float32."""
     draft = WORKER[0].draft_worker.draft_runner
-    length = req.kv.kv_committed_len
+    # A request may end while the draft is behind; what it has not seen is nobody's.
+    (behind,) = WORKER[0].threshold.behind.of([req.kv.req_pool_idx])
+    length = req.kv.kv_committed_len - behind
     slots = draft.req_to_token_pool.req_to_token[req.kv.req_pool_idx, :length].long()
     pool = draft.token_to_kv_pool
     layer = pool.start_layer
