@@ -215,3 +215,23 @@ def test_parents_are_those_of_the_links(seed: int, nodes: int) -> None:
     verify = Verify([[0] * nodes] * 3, parents, tree_topk=-1)
     found = parents_of(verify.retrieve_next_token, verify.retrieve_next_sibling, nodes - 1)
     assert found.tolist() == parents
+
+
+def test_narrower_windows_follow_before_the_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With adaptive step counts and overlap: what the wide step put out still has its place."""
+    monkeypatch.setattr("sglang.srt.spec_hardening.fidelity.ledger.WIDTH", 3)
+    req = Request([10], frequency_penalty=1.0, max_new_tokens=99)
+    batch = Batch([req])
+    first, late = 10, []
+    for width in (6, 1, 6, 1, 1, 1):
+        verify = chains([list(range(first, first + width))])
+        logits = torch.zeros(width, VOCABULARY)
+        window = fidelity.open_window(verify, batch, logits)  # type: ignore[arg-type]
+        assert window is not None
+        window.penalize(logits)
+        assert logits[-1].nonzero().flatten().tolist() == list(range(10, first + width))
+        window.close(torch.arange(width, dtype=torch.int32)[None], torch.tensor([width]))
+        req.output_ids.extend(late)
+        req.kv.kv_committed_len += len(late)
+        late = list(range(first + 1, first + width + 1))
+        first += width

@@ -38,11 +38,13 @@ class Line:
     Attributes:
         index: which line.
         most: at least as many different tokens as are in it.
+        width: most tokens that its last step can have put out; before that its prefill.
     """
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.most = 0
+        self.width = 1
 
 
 class Entry(NamedTuple):

@@ -172,8 +172,9 @@ class Window:
         width = accept_index.shape[1]
         plan.most = 0
         for req, line in plan.held:
-            # The host may not have seen the step before, nor this one.
-            line.most = min(line.most + width, len(req.output_ids) + 2 * width)
+            # The host may not have seen the step before, which may have been wider, nor this one.
+            line.most = min(line.most + width, len(req.output_ids) + line.width + width)
+            line.width = width
             plan.most = max(plan.most, line.most)
         lengths = pick(accept_lens, plan.rows)
         if self._bans:
