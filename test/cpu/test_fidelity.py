@@ -67,8 +67,9 @@ def launch(mode: str, *more: str) -> Launch:
     return Launch(pair.target, Speculation(pair.draft, *numbers), "float32", flags)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plain(servers: ServerPool, tiny: Pair) -> Client:
+    """Asked for by each test anew: with many modes the pool stops what was not asked for lately."""
     return servers.client(Launch(tiny.target, dtype="float32", arguments=PLAIN))
 
 
