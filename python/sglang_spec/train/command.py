@@ -48,7 +48,8 @@ def train() -> None:
     """Make an EAGLE3 draft for a target, from a recipe, in minutes on one GPU.
 
     Each stage goes on where it was stopped; Ctrl-C keeps what is done. Data goes to stdout, talk to
-    stderr. Exit code 0: done, 1: stopped before the end or refused, 2: wrong usage, 130: Ctrl-C.
+    stderr. Exit code 0: done, 1: stopped by the clock or refused, 2: wrong usage, 130: Ctrl-C or
+    SIGTERM.
 
     \b
     Example: sglang-spec train all --recipe models/smollm2-135m-eagle3.toml

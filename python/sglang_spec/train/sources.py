@@ -19,7 +19,7 @@ from pathlib import Path
 # Distribution: (folder in site-packages, licence). The standard library stands as "python".
 KNOWN: dict[str, tuple[str, str]] = {
     "python": ("", "PSF-2.0"),
-    "aiohttp": ("aiohttp", "Apache-2.0"),
+    "aiohttp": ("aiohttp", "Apache-2.0 AND MIT"),
     "click": ("click", "BSD-3-Clause"),
     "datasets": ("datasets", "Apache-2.0"),
     "fsspec": ("fsspec", "BSD-3-Clause"),
@@ -39,7 +39,11 @@ KNOWN: dict[str, tuple[str, str]] = {
     "scipy": ("scipy", "BSD-3-Clause"),
     "setuptools": ("setuptools", "MIT"),
     "sympy": ("sympy", "BSD-3-Clause"),
-    "torch": ("torch", "BSD-3-Clause AND Apache-2.0 AND BSL-1.0 AND MIT"),
+    "torch": (
+        "torch",
+        "Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause AND BSD-3-Clause AND "
+        "BSL-1.0 AND MIT",
+    ),
     "torchvision": ("torchvision", "BSD-3-Clause"),
     "traitlets": ("traitlets", "BSD-3-Clause"),
     "transformers": ("transformers", "Apache-2.0"),

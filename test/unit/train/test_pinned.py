@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_counts_of_every_capture(embedded: Pair) -> None:
-    """A wrong capture is another row of numbers, though its accept length is 3 % away."""
+    """A wrong capture is another row of numbers, though its accept length is 4 % away."""
     held = json.loads((embedded.draft / pinned.NAME).read_text())
     rows = heldout.read(embedded_held_out())
     target = Target(embedded.target, torch.float32, CPU)
