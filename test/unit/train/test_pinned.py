@@ -39,15 +39,20 @@ def test_counts_of_every_capture(embedded: Pair) -> None:
 def test_only_clear_prompts_are_pinned(
     target: Target, held_out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers are too short for the table's 48 tokens, then long enough; then nothing is clear."""
+    """Answers too short for the table's 48 tokens; long enough; not the target's; nothing clear."""
     rows = heldout.read(held_out)
     shape = DraftShape(64, 3, 8, 8, 16, 96, 320, 1e-5, 10000.0)
     draft = Draft(shape, torch.arange(320), seed=3)
     assert pinned.table(target, draft, rows, [1, 2, 4])["prompts"] == []
-    longer = [heldout.Row(r.kind, r.prompt, tuple(range(64, 124))) for r in rows]
-    table = pinned.table(target, draft, longer, [1, 2, 4], 2)
+    monkeypatch.setattr(pinned, "NEW_TOKENS", 12)
+    monkeypatch.setattr(pinned, "CLEAR", 1e-4)
+    few = [heldout.Row(r.kind, r.prompt, r.answer[:16]) for r in rows]
+    table = pinned.table(target, draft, few, [1, 2, 4], 2)
     assert len(table["prompts"]) == 2
-    found = pinned.counts(target, draft, table, longer)
+    found = pinned.counts(target, draft, table, few)
     assert found == {name: one["correct_drafts"] for name, one in table["counts"].items()}
+    others = [heldout.Row(r.kind, r.prompt, (*r.answer[:9], 70, *r.answer[10:16])) for r in few]
+    assert all(one.answer != row.answer for one, row in zip(others, few, strict=True))
+    assert pinned.table(target, draft, others, [1, 2, 4], 2)["prompts"] == []
     monkeypatch.setattr(pinned, "CLEAR", 100.0)
-    assert pinned.table(target, draft, longer, [1, 2, 4], 2)["prompts"] == []
+    assert pinned.table(target, draft, few, [1, 2, 4], 2)["prompts"] == []
