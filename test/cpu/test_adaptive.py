@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from kit.servers import ServerPool
 from sglang_spec.client import Client
@@ -55,6 +56,10 @@ def test_states_switch_and_the_output_stays(
         for prompt, length, answer in zip(PROMPTS, lengths, batch(client, lengths), strict=True):
             assert answer["output_ids"] == ORACLE.greedy(prompt, length)
         client.close()
+        info = httpx.get(f"{server.url}/server_info", timeout=30).json()
+        # The state of the start is in `states_gb`; the one without drafts was built after it.
+        taken = info["internal_states"][0]["kv_cost"]["adaptive_states_gb"]
+        assert list(taken) == ["0"] and 0 <= taken["0"] < 1
         log = server.log.read_text(errors="replace")
     switches = [
         line.split("runtime state: ")[1] for line in log.splitlines() if "Switch ad" in line

@@ -157,6 +157,10 @@ def told(found: dict[str, Any]) -> list[str]:
             "be accepted unseen, whole pages"
         )
     lines += [f"{name}: {gb} GB" for name, gb in found["states_gb"].items()]
+    lines += [
+        f"of these the adaptive state of {steps} steps: {gb} GB"
+        for steps, gb in found["adaptive_states_gb"].items()
+    ]
     lines.append(f"at most {cap['cap']} requests run at once: {cap['reason']}")
     return lines
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import adaptive
 from .reserve import cycle_of, most
 
 # Upstream's `_handle_eagle_family` sets it, with a line in the log, where nothing was given.
@@ -42,6 +43,7 @@ def of_scheduler(scheduler: Any) -> dict[str, Any]:
         "pools_gb": {"target": round(of_target / GB, 3), "draft": round(of_draft / GB, 3)},
         "draft_weights_gb": round(weights, 3),
         "states_gb": states(scheduler),
+        "adaptive_states_gb": adaptive.told(scheduler.draft_worker),
         "running_requests": cap(scheduler, tokens),
     }
     if given is None and of_target:
