@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,10 @@ def write(run: Run, folder: Path) -> list[Path]:
     return files
 
 
+# Of absolute paths, and not of a URL's.
+_FOLDERS = re.compile(r"(?<![\w./:])/(?:[\w.+@-]+/)+")
+
+
 def replace(path: Path, text: str) -> None:
     """The whole file or the one before."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +73,10 @@ def replace(path: Path, text: str) -> None:
 
 
 def by_mode(made: Mapping[str, Any]) -> dict[str, Any]:
-    """side -> concurrency -> context -> figures, and the provenance: a file for the record."""
+    """side -> concurrency -> context -> figures, and the provenance: a file for the record.
+
+    It is to be shown, so of a path it says the last part alone.
+    """
     modes: dict[str, Any] = {}
     for cell, sides in made["cells"].items():
         context, found, concurrency = cell.partition("x")
@@ -79,4 +87,5 @@ def by_mode(made: Mapping[str, Any]) -> dict[str, Any]:
                 key: one[key]
                 for key in ("tok_s", "accept_length", "speedup", "cycles_per_s", "valid", "invalid")
             }
-    return {"modes": modes, "partial": made["partial"], "provenance": made["provenance"]}
+    provenance = json.loads(_FOLDERS.sub("…/", json.dumps(made["provenance"])))
+    return {"modes": modes, "partial": made["partial"], "provenance": provenance}

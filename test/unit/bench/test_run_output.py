@@ -230,3 +230,16 @@ def test_a_file_that_is_no_run_is_wrong_usage(tmp_path: Path) -> None:
     path.write_text("{}\n")
     done = CliRunner().invoke(command.bench, ["compare", str(path), str(path)])
     assert done.exit_code == 2 and "x.jsonl" in done.output
+
+
+def test_a_record_says_nothing_of_folders() -> None:
+    """It is committed and shown; names stay, a URL and a share of tokens too."""
+    command = "--model-path /home/me/models/smollm2 --url http://host:1/v1/a --set 1/2 /x"
+    made = {
+        "cells": {},
+        "partial": None,
+        "provenance": {"command": command, "kept": ["/tmp/r/run"]},
+    }
+    told = output.by_mode(made)["provenance"]
+    assert told["command"] == "--model-path …/smollm2 --url http://host:1/v1/a --set 1/2 /x"
+    assert told["kept"] == ["…/run"]
