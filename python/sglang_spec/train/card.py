@@ -78,7 +78,7 @@ def write(
         + ", ".join(f"{count} {kind}" for kind, count in prompts["prompts"].items())
         + f" from the text of installed packages and from lists of words (sha256 "
         f"`{prompts['sha256'][:12]}…`), and {summary['self_written']} user turns that the target "
-        f"wrote. None of the former shares twelve words in a row with a held-out prompt "
+        f"wrote. Not one of the former shares twelve words in a row with a held-out prompt "
         f"({prompts['left_out']} were left out for that).",
         "",
         "| text of | version | licence |",
