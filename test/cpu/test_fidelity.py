@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from kit import drawn_asks, fidelity_table, lossless, processors, tampered
 from kit.asking import Ask, Reply, ask
 from kit.penalized_oracle import greedy
+from kit.penalty_fields import LIFTED, PENALTIES
 from kit.servers import LOGS, ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair, tiny_pair
@@ -34,7 +35,6 @@ PLAIN = (
     *("--max-running-requests", "64", "--enable-custom-logit-processor"),
     *("--enable-deterministic-inference", "--disable-overlap-schedule"),
 )
-LIFTED = {"logit_bias": {"70": 30, "71": 30.5, "72": 31, "80": 30.25, "90": 28.125}}
 # Steps, topk and drafted tokens. The pair with half a vocabulary accepts 1 to 4 tokens a step.
 MODES: dict[str, tuple[Plan, tuple[int, int, int]]] = {
     "chain": (TINY, (3, 1, 4)),
@@ -137,15 +137,7 @@ def accepted(replies: Sequence[Reply]) -> set[int]:
 
 
 def test_penalties_give_the_plain_tokens(plain: Client, spec: Client, mode: str) -> None:
-    asks = asks_of(
-        {"repetition_penalty": 1.5},
-        {"repetition_penalty": 0.6},
-        {"repetition_penalty": 0.6, "frequency_penalty": 2.0},
-        {"frequency_penalty": 1.5, **LIFTED},
-        {"presence_penalty": 1.5, **LIFTED},
-        {"frequency_penalty": -0.5, "presence_penalty": 0.25, **LIFTED},
-        {},
-    )
+    asks = asks_of(*PENALTIES)
     replies = both(plain, spec, asks)
     for one, reply in zip(asks, replies, strict=True):
         assert list(reply.tokens) == greedy(ORACLE, one.prompt, one.sampling), one

@@ -15,6 +15,7 @@ import pytest
 from kit import homogeneity, processors
 from kit.asking import Ask, ask
 from kit.penalized_oracle import greedy
+from kit.penalty_fields import PENALTIES
 from kit.servers import ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import tiny_pair
@@ -24,7 +25,6 @@ from sglang_spec.server import Launch, Speculation
 ORACLE = Oracle(TINY)
 PROMPT = (0, *range(70, 110))
 COMING = ORACLE.greedy(PROMPT, 40)
-LIFTED = {"logit_bias": {"70": 30, "71": 30.5, "72": 31, "80": 30.25, "90": 28.125}}
 DRAWS = 4096
 POSITIONS = 4
 COMMON = (
@@ -99,15 +99,7 @@ def asks_of(*sampling: dict[str, Any]) -> list[Ask]:
 
 
 def test_penalties(client: Client) -> None:
-    asks = asks_of(
-        {"repetition_penalty": 1.5},
-        {"repetition_penalty": 0.6},
-        {"repetition_penalty": 0.6, "frequency_penalty": 2.0},
-        {"frequency_penalty": 1.5, **LIFTED},
-        {"presence_penalty": 1.5, **LIFTED},
-        {"frequency_penalty": -0.5, "presence_penalty": 0.25, **LIFTED},
-        {},
-    )
+    asks = asks_of(*PENALTIES)
     check(client, asks)
     check(client, asks * 12)  # 84 rows: above the largest captured graph
 

@@ -25,6 +25,7 @@ from sglang_spec.server import Launch
 from .asking import Ask, ask
 from .faulty_server import FaultyServer
 from .penalized_oracle import greedy
+from .penalty_fields import PENALTIES
 from .servers import ServerPool
 
 PROBE = Path(__file__).with_name("threshold_probe.py")
@@ -33,18 +34,8 @@ COUNTED = ("batches_off", "batches_on", "switches", "catch_ups", "catch_ups_kv_o
 STEPS = 3
 COUNTED_PROMPT = (0, *range(70, 110))
 CAPACITY = 16  # tokens that the draft may be behind
-LIFTED = {"logit_bias": {"70": 30, "71": 30.5, "72": 31, "80": 30.25, "90": 28.125}}
 # The last is filled in with tokens that would come.
-COUNTING: tuple[dict[str, Any], ...] = (
-    {"repetition_penalty": 1.5},
-    {"repetition_penalty": 0.6},
-    {"repetition_penalty": 0.6, "frequency_penalty": 2.0},
-    {"frequency_penalty": 1.5, **LIFTED},
-    {"presence_penalty": 1.5, **LIFTED},
-    {"frequency_penalty": -0.5, "presence_penalty": 0.25, **LIFTED},
-    {},
-    {"min_new_tokens": 0},
-)
+COUNTING = (*PENALTIES, {"min_new_tokens": 0})
 FLAGS = (
     *("--speculative-disable-batch-threshold", "3"),
     *("--speculative-enable-batch-threshold", "2"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,13 @@ COST = 0.004  # of a cycle, while it is watched
 @pytest.fixture
 def phases(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmark"))
-    import phases
+    import phase_bench
+    import phase_figures
 
-    yield phases
-    del sys.modules["phases"]
+    yield SimpleNamespace(
+        Bench=phase_bench.Bench, outside=phase_bench.outside, figures=phase_figures.figures
+    )
+    del sys.modules["phase_figures"], sys.modules["phase_bench"]
 
 
 def played(phases: Any, rounds: int) -> Any:
