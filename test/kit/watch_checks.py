@@ -97,9 +97,14 @@ def _alone(client: Client) -> tuple[int, float]:
 def check_counts_are_the_requests(client: Client) -> None:
     """Cycles and drafts by position, in `/server_info` and as metrics, against `meta_info`."""
     before = watched(client)["acceptance"]
-    answers = ask(client, 4, 30) + ask(client, 1, 50)
-    after = watched(client)["acceptance"]
+    told = _told_cycles(client)
+    answers = ask(client, 4, 30) + ask(client, 1, 90)
     cycles = sum(answer.cycles for answer in answers)
+    deadline = time.monotonic() + 20
+    while _told_cycles(client) - told != cycles and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _told_cycles(client) - told == cycles, "Prometheus is up to date once nothing runs"
+    after = watched(client)["acceptance"]
     width = str(STEPS)
     assert after["verify_cycles"][width] - before["verify_cycles"].get(width, 0) == cycles
     accepted = Counter[int]()
@@ -120,6 +125,10 @@ def check_counts_are_the_requests(client: Client) -> None:
     band = watched(client)["phases"]["1"]
     seen = metrics("spec_phase_seconds_count", 'batch_size="1"', 'phase="verify"')
     assert seen == pytest.approx(band["cycles"], abs=2)  # one more may have been read in between
+
+
+def _told_cycles(client: Client) -> float:
+    return scrape(client)("spec_verify_cycles_total", f'num_steps="{STEPS}"')
 
 
 def check_switches_and_time_off(client: Client) -> None:

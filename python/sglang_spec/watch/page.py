@@ -110,7 +110,11 @@ def _phases(bands: Mapping[str, Any]) -> Iterable[str]:
             f"<td>{escape(largest[0])} {largest[1] / cycle:.1%}</td>"
             f'<td><div class="bar">{bar}</div></td></tr>'
         )
-    yield _head(("requests", "cycles", "ms a cycle", "longest", "")) + "".join(rows) + "</table>"
+    yield (
+        _head(("requests", "timed cycles", "ms a cycle", "longest", ""))
+        + "".join(rows)
+        + "</table>"
+    )
 
 
 def _acceptance(counts: Mapping[str, Any]) -> Iterable[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sglang.srt.spec_hardening import construction, cycle, record
 from sglang.srt.spec_hardening.watch import live
-from sglang.srt.spec_hardening.watch.settings import Level
+from sglang.srt.spec_hardening.watch.settings import Level, timed_every
 
 WORKER = SimpleNamespace(topk=1, adaptive_controller=None, speculative_num_steps=3)
 PROVEN = {"state": "proven", "accept_length": 3.9}
@@ -180,6 +180,49 @@ def test_a_rank_that_reports_nothing_leaves_its_sums(page: record.Rank) -> None:
     assert list(page.tally_at) == [0, 16, 0, 0, 0, 0, 0, 0] and page.tally[1] == 32
 
 
+class Shown:
+    """In place of the Prometheus metrics: what they were last told, and how often."""
+
+    def __init__(self) -> None:
+        self.cycles, self.told = 0, 0
+
+    def counted(self, counts: Any) -> None:
+        self.cycles, self.told = counts.cycles[3], self.told + 1
+
+    def cycle(self, cycle: Any) -> None: ...
+
+
+def test_prometheus_is_told_now_and_then_and_all_of_it_once_nothing_runs(
+    watch: live.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An increment costs as much as all counting of a cycle; what is late must not be lost."""
+    now = 100.0
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: now))
+    watch._metrics = shown = Shown()  # type: ignore[assignment]
+    for _ in range(300):
+        now += 0.01
+        run(["a"], [1])
+        assert shown.cycles >= watch.counts.cycles[3] - live.LATE / 0.01 - 1
+    assert 3 < shown.told < 9, "in three seconds"
+    for _ in range(3):  # the scheduler asks again and again
+        told = shown.told
+        live.idle()
+        assert shown.cycles == 300
+    assert shown.told == told
+    run(["a"], [1])
+    live.info()
+    assert shown.cycles == 301, "who asks is shown what is"
+
+
+def test_how_many_cycles_are_timed_is_told(page: record.Rank, watch: live.Watch) -> None:
+    told = watch.info()
+    assert told["phases_of_every"] == timed_every("cpu") == 1
+    counting = live.Watch(scheduler(), WORKER, Level.COUNTS, PROVEN).info()
+    assert counting["phases_of_every"] is None
+    assert timed_every("cuda") == 17
+
+
 def test_nothing_watched_is_nothing_said() -> None:
     assert live.info() is None and live.log_part() == ""
     live.observe(batch(["a"]), None)
+    live.idle()

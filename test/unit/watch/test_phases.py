@@ -43,6 +43,7 @@ def laps(device: Device, cycles: list[Cycle]) -> Laps:
 
 
 def run(laps: Laps, device: Device, requests: list[str], **phases: float) -> None:
+    assert not laps.passes_over()
     laps.begin(requests)
     for phase, seconds in phases.items():
         if phase != "prepare":
@@ -77,6 +78,7 @@ def test_phases_fill_the_time_between_two_cycles(
 
 
 def test_a_phase_that_comes_twice_adds_up(laps: Laps, device: Device, cycles: list[Cycle]) -> None:
+    assert not laps.passes_over()
     laps.begin(["a"])
     for phase, seconds in (("draft", 2.0), ("prepare", 3.0), ("verify", 7.0)):
         device.now += 1.0
@@ -108,6 +110,49 @@ def test_marks_outside_of_a_cycle_are_nothing(
     laps.end()
     laps.settle()
     assert cycles == []
+
+
+@given(st.integers(1, 20), st.integers(0, 90))
+def test_of_every_nth_cycle_all_phases_are_timed_and_of_the_others_none(every: int, n: int) -> None:
+    device, cycles = Device(), list[Cycle]()
+    laps = Laps(device, cycles.append, every)
+    marks = 0
+
+    def mark() -> float:
+        nonlocal marks
+        marks += 1
+        return device.now
+
+    device.mark = mark  # type: ignore[method-assign]
+    for number in range(n):
+        if not laps.passes_over():
+            laps.begin(["a"])
+        device.now += 1
+        laps.mark("verify")
+        device.now += 2 + number  # so that each cycle has its own time
+        laps.end()
+        device.now += 4
+    laps.settle()
+    timed = list(range(0, n, every))
+    assert [cycle.seconds["verify"] for cycle in cycles] == [2 + number for number in timed]
+    assert [sum(cycle.seconds.values()) for cycle in cycles[1:]] == [
+        7 + number for number in timed[1:]
+    ], "from the end of the cycle before, which was not timed"
+    assert marks <= 3 * len(timed) + (1 + n // every if every > 1 else 0)
+
+
+def test_a_prefill_before_a_timed_cycle_is_no_wait(device: Device, cycles: list[Cycle]) -> None:
+    laps = Laps(device, cycles.append, 3)
+    for number in range(4):
+        if number == 3:
+            laps.interrupt()
+        if not laps.passes_over():
+            laps.begin(["a"])
+        device.now += 1
+        laps.end()
+        device.now += 5
+    laps.settle()
+    assert [cycle.seconds for cycle in cycles] == [{"prepare": 1}] * 2
 
 
 def test_a_lap_is_read_when_its_device_is_through_and_never_before(

@@ -90,15 +90,15 @@ class _Width:
 
     def add(self, correct_drafts: Sequence[int], requests: Sequence[str], now: float) -> bool:
         """Whether a part of the window is full, so that it is worth to judge."""
-        cycles, correct = len(correct_drafts), sum(correct_drafts)
-        self._open.cycles += cycles
-        self._open.correct += correct
-        if len(self._open.requests) < self._rules.requests:
-            self._open.requests.update(requests)
-        self._remember(cycles, correct, now)
-        if self._open.cycles * PARTS < self._rules.window:
+        part = self._open
+        part.cycles += len(correct_drafts)
+        part.correct += sum(correct_drafts)
+        if len(part.requests) < self._rules.requests:
+            part.requests.update(requests)
+        if part.cycles * PARTS < self._rules.window:
             return False
-        self._parts.append(self._open)
+        self._parts.append(part)
+        self._remember(part.cycles, part.correct, now)
         self._open = _Part()
         return True
 
@@ -129,7 +129,11 @@ class _Width:
 
 
 class Alarm:
-    """One rank's judgement of its traffic; what `observe` and `ranks` say raises and clears it."""
+    """One rank's judgement of its traffic; what `observe` and `ranks` say raises and clears it.
+
+    Attributes:
+        verdict: as of the last of them.
+    """
 
     def __init__(
         self,
@@ -151,11 +155,7 @@ class Alarm:
         self._traffic: dict[int, str | None] = {}
         self._launched: dict[int, float] = {}
         self._unequal: str | None = None
-
-    @property
-    def verdict(self) -> Verdict:
-        reasons = [reason for reason in (self._unequal, *self._traffic.values()) if reason]
-        return Verdict(State.DEGRADED, "; ".join(reasons)) if reasons else self._well
+        self.verdict = self._well
 
     def observe(
         self,
@@ -163,8 +163,8 @@ class Alarm:
         correct_drafts: Sequence[int],
         requests: Sequence[str],
         now: float,
-    ) -> None:
-        """One verified batch.
+    ) -> bool:
+        """One verified batch; whether there is a new judgement, which may be the old one.
 
         Args:
             num_steps: draft steps it was launched with; 0 says nothing about the draft.
@@ -173,18 +173,28 @@ class Alarm:
             now: seconds of a steady clock.
         """
         if num_steps < 1 or not correct_drafts:
-            return
+            return False
         self._launched[num_steps] = now
-        width = self._widths.setdefault(num_steps, _Width(self._rules))
-        if width.add(correct_drafts, requests, now) and (seen := width.length()) is not None:
-            self._traffic[num_steps] = self._judge(num_steps, *seen, width.hour())
-            for steps, launched in self._launched.items():
-                if now - launched > self._rules.stale:
-                    self._traffic[steps] = None
+        width = self._widths.get(num_steps)
+        if width is None:
+            width = self._widths[num_steps] = _Width(self._rules)
+        if not width.add(correct_drafts, requests, now) or (seen := width.length()) is None:
+            return False
+        self._traffic[num_steps] = self._judge(num_steps, *seen, width.hour())
+        for steps, launched in self._launched.items():
+            if now - launched > self._rules.stale:
+                self._traffic[steps] = None
+        self._conclude()
+        return True
 
     def ranks(self, unequal: str | None) -> None:
         """What comparing the ranks' counts has found; None if they agree."""
         self._unequal = unequal
+        self._conclude()
+
+    def _conclude(self) -> None:
+        reasons = [reason for reason in (self._unequal, *self._traffic.values()) if reason]
+        self.verdict = Verdict(State.DEGRADED, "; ".join(reasons)) if reasons else self._well
 
     def _judge(self, num_steps: int, length: float, cycles: int, hour: float | None) -> str | None:
         seen = f"accept length {length:.2f} over {cycles} verify cycles of {num_steps} draft steps"

@@ -1,7 +1,8 @@
 """Drafts proposed and accepted by position, cycles by width, switches, time on and off.
 
 Counters only, with the width that each cycle was launched with, so that a rate over any interval
-is a quotient of two differences. Imports without torch.
+is a quotient of two differences. A cycle adds one number a request, for the host's time is the
+server's; what is shown is made of them when somebody asks. Imports without torch.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 # Launched batches whose result is not there yet; one under overlap scheduling.
 MOST_OUT = 8
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The result of one decode batch.
 
     Attributes:
@@ -29,15 +28,6 @@ class Step:
     num_steps: int
     correct_drafts: Sequence[int]
     plain: bool = False
-
-    @cached_property
-    def accepted_at(self) -> tuple[int, ...]:
-        """Of how many requests the draft at each position, from 1 to `num_steps`, was accepted."""
-        by_count = Counter(self.correct_drafts)
-        return tuple(
-            sum(rows for count, rows in by_count.items() if count >= position)
-            for position in range(1, self.num_steps + 1)
-        )
 
 
 @dataclass(frozen=True)
@@ -55,25 +45,50 @@ class Counts:
     """What one rank has seen since it serves.
 
     Attributes:
-        cycles: verify cycles of a request by number of draft steps.
+        accepted: verify cycles of a request, by number of draft steps and of accepted drafts.
         plain_cycles: decode steps of a request without a verify.
-        proposed, correct: drafts by (number of draft steps, position from 1). Of a tree, a
-            position is a level, which counts once.
         switches: changes of the number of steps between two batches that follow each other.
         seconds: host time that decode batches were out, by whether anything was drafted.
         threshold: what a switch from or to a plain decode is counted as.
     """
 
     threshold: str = "batch_size"
-    cycles: Counter[int] = field(default_factory=Counter)
+    accepted: dict[int, dict[int, int]] = field(default_factory=dict)
     plain_cycles: int = 0
-    proposed: Counter[tuple[int, int]] = field(default_factory=Counter)
-    correct: Counter[tuple[int, int]] = field(default_factory=Counter)
     switches: Counter[Change] = field(default_factory=Counter)
     seconds: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
-    _last: Step | None = None
+    _last: tuple[int, bool] | None = None
     _launched: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_OUT))
     _observed_at: float = 0.0
+
+    @property
+    def cycles(self) -> Counter[int]:
+        """Verify cycles of a request by number of draft steps."""
+        return Counter({steps: sum(seen.values()) for steps, seen in self.accepted.items()})
+
+    @property
+    def proposed(self) -> Counter[tuple[int, int]]:
+        """Drafts by (number of draft steps, position from 1); of a tree, a position is a level,
+        which counts once."""
+        return Counter(
+            {
+                (steps, position): rows
+                for steps, rows in self.cycles.items()
+                for position in range(1, steps + 1)
+            }
+        )
+
+    @property
+    def correct(self) -> Counter[tuple[int, int]]:
+        """Those of `proposed` that were accepted."""
+        return Counter(
+            {
+                (steps, position): sum(
+                    rows for count, rows in self.accepted[steps].items() if count >= position
+                )
+                for steps, position in self.proposed
+            }
+        )
 
     def launch(self, now: float) -> None:
         """A decode batch was launched at `now` (seconds, any steady clock)."""
@@ -81,28 +96,31 @@ class Counts:
 
     def observe(self, step: Step, now: float) -> Change | None:
         """The oldest batch that was launched is back at `now`; the switch that it shows, if any."""
-        rows = len(step.correct_drafts)
-        if step.plain:
-            self.plain_cycles += rows
+        steps, correct, plain = step
+        if plain:
+            self.plain_cycles += len(correct)
         else:
-            self.cycles[step.num_steps] += rows
-        for position, accepted in enumerate(step.accepted_at, start=1):
-            key = (step.num_steps, position)
-            self.proposed[key] += rows
-            self.correct[key] += accepted
+            seen = self.accepted.get(steps)
+            if seen is None:
+                seen = self.accepted[steps] = {}
+            for count in correct:
+                seen[count] = seen.get(count, 0) + 1
         begun = self._launched.popleft() if self._launched else now
-        self.seconds[step.num_steps > 0] += now - max(begun, self._observed_at)
+        self.seconds[steps > 0] += now - max(begun, self._observed_at)
         self._observed_at = now
-        before, self._last = self._last, step
-        if before is None or (before.num_steps, before.plain) == (step.num_steps, step.plain):
+        before, after = self._last, (steps, plain)
+        if before == after:
             return None
-        reason = self.threshold if before.plain or step.plain else "adaptive"
-        change = Change(before.num_steps, step.num_steps, reason)
+        self._last = after
+        if before is None:
+            return None
+        change = Change(before[0], steps, self.threshold if before[1] or plain else "adaptive")
         self.switches[change] += 1
         return change
 
     def details(self) -> dict[str, Any]:
         """For /server_info; a rate is None where nothing was proposed."""
+        correct = self.correct
         return {
             "accept_length": _mean_length(self),
             "verify_cycles": {str(steps): count for steps, count in sorted(self.cycles.items())},
@@ -112,7 +130,7 @@ class Counts:
                     "num_steps": steps,
                     "position": position,
                     "proposed": proposed,
-                    "correct": self.correct[steps, position],
+                    "correct": correct[steps, position],
                 }
                 for (steps, position), proposed in sorted(self.proposed.items())
             ],

@@ -1,9 +1,9 @@
 """The watch at work in a rank: what `cycle` and the scheduler tell it, what it tells them.
 
-Called by: `run_scheduler_process` (`start`), `cycle` (the methods of its `Watcher`), and in
-`managers/scheduler_components` by `batch_result_processor.py` (`observe`), `internal_state.py`
-(`info`) and `metrics_reporter.py` (`log_part`), patch `speculative-watch`. Before the rank is
-ready, and without EAGLE, every call does nothing: the self-test is not counted.
+Called by: `run_scheduler_process` (`start`), `Scheduler.on_idle` (`idle`), `cycle` (the methods of
+its `Watcher`), and in `managers/scheduler_components` by `batch_result_processor.py` (`observe`),
+`internal_state.py` (`info`) and `metrics_reporter.py` (`log_part`), patch `speculative-watch`.
+Before the rank is ready, and without EAGLE, every call does nothing: the self-test is not counted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from .counts import Counts, Step
 from .laps import Laps
 from .metrics import Metrics
 from .phases import DRAFT, DRAFT_EXTEND, PREPARE, Cycle, Phases
-from .settings import Level, level_of
+from .settings import Level, level_of, timed_every
 
 logger = logging.getLogger(__name__)
 
 _watch: Watch | None = None
+
+# Seconds that Prometheus may be behind while batches are decoded; afterwards it is not.
+LATE = 0.5
 
 # The phase that begins with a stage of `stages.CYCLE`; verify prepares its forward first.
 _PHASES = {"draft": DRAFT, "verify": PREPARE, "draft_extend": DRAFT_EXTEND}
@@ -65,6 +68,12 @@ def observe(batch: Any, result: Any) -> None:
         _watch.observe(batch, result)
 
 
+def idle() -> None:
+    """The scheduler has nothing to do; it asks again and again."""
+    if _watch is not None:
+        _watch.publish()
+
+
 def info() -> dict[str, Any] | None:
     """For `/server_info`; None where nothing is watched."""
     return None if _watch is None else _watch.info()
@@ -85,13 +94,12 @@ def _group() -> int:
     return int(1 + parallel.attn_dp_rank + 1024 * (parallel.dp_rank or 0))
 
 
-def _speaks_of_draft(req: Any) -> bool:
-    """Whether it would be odd that nothing is accepted of this request, so that the alarm judges.
+def _speaks_of_draft(params: Any) -> bool:
+    """Whether it would be odd that nothing is accepted of a request, so that the alarm judges.
 
     Above a temperature of 1 the target's distribution is flattened, and what is drawn from it is
     seldom the likeliest token, which a draft that is well proposes.
     """
-    params = req.sampling_params
     return bool(params.top_k == 1 or params.temperature <= 1)
 
 
@@ -112,7 +120,8 @@ class Watch:
         if level is Level.PHASES and self._reports:
             from ..threshold.stopwatch import Stopwatch
 
-            self.laps = Laps(Stopwatch(scheduler.device), self._passed)
+            every = timed_every(scheduler.device)
+            self.laps = Laps(Stopwatch(scheduler.device), self._passed, every)
         several = worker.adaptive_controller is not None
         proven = self_test.get("state") == "proven"
         self.alarm = Alarm(
@@ -124,7 +133,9 @@ class Watch:
         self._tally = None
         if self._page is not None:
             self._tally = tallies.Tally(self._page, _group())
-        self._metrics = None
+        self._metrics: Metrics | None = None
+        self._behind = False
+        self._published = 0.0
         if reporter.current_scheduler_metrics_enabled:
             self._metrics = Metrics(scheduler.metrics_collector.labels)
             self._metrics.verdict(self.alarm.verdict)
@@ -132,7 +143,7 @@ class Watch:
 
     def launched(self, batch: Any) -> None:
         self.counts.launch(time.monotonic())
-        if self.laps is not None:
+        if self.laps is not None and not self.laps.passes_over():
             self.laps.begin([req.rid for req in batch.reqs])
 
     def entered(self, stage: str) -> None:
@@ -152,36 +163,53 @@ class Watch:
             self.laps.end()
 
     def observe(self, batch: Any, result: Any) -> None:
+        counts: list[int] = []
+        told: list[int] = []
+        rids: list[str] = []
         correct = result.num_correct_drafts_per_req_cpu
-        rows = [
-            (count, req)
-            for count, req in zip(correct, batch.reqs, strict=False)  # a padded batch has more
-            if not (req.is_retracted or req.finished())
-        ]
-        counts = [count for count, _ in rows]
+        for count, req in zip(correct, batch.reqs, strict=False):  # a padded batch has more
+            if req.is_retracted or req.finished():
+                continue
+            counts.append(count)
+            if _speaks_of_draft(req.sampling_params):
+                told.append(count)
+                rids.append(req.rid)
         plain = result.is_plain_step
         summed = self._tally is not None and not plain and self._tally.add(counts)
         if not self._reports:
             return
         now = time.monotonic()
-        step = Step(0 if plain else self._steps(result), counts, plain)
-        before = self.counts.seconds[step.num_steps > 0]
-        change = self.counts.observe(step, now)
-        if self._metrics is not None:
-            self._metrics.step(step, self.counts.seconds[step.num_steps > 0] - before, change)
-        judged = [(count, req.rid) for count, req in rows if _speaks_of_draft(req)]
-        told, rids = [count for count, _ in judged], [rid for _, rid in judged]
-        self.alarm.observe(step.num_steps, told, rids, now)
+        steps = 0 if plain else self._steps(result)
+        self.counts.observe(Step(steps, counts, plain), now)
+        judged = self.alarm.observe(steps, told, rids, now)
         if summed and self._board is not None and self._page is not None:
             self.alarm.ranks(tallies.unequal(self._board.ranks(), self._page.group))
-        self._tell(self.alarm.verdict)
+            judged = True
+        if judged:
+            self._tell(self.alarm.verdict)
+        self._behind = True
+        if now - self._published >= LATE:
+            self.publish()
+
+    def publish(self) -> None:
+        """Read the times that are there, and bring Prometheus up to date."""
+        if not self._behind:
+            return
+        self._behind = False
+        self._published = time.monotonic()
+        if self.laps is not None:
+            self.laps.settle()
+        if self._metrics is not None:
+            self._metrics.counted(self.counts)
 
     def info(self) -> dict[str, Any]:
+        self.publish()
         if self.laps is not None:
             self.laps.settle()
         verdict = self.alarm.verdict
         return {
             "watch": self._level.name.lower(),
+            "phases_of_every": None if self.laps is None else self.laps.every,
             "state": str(verdict.state),
             "reason": verdict.reason,
             "acceptance": self.counts.details(),

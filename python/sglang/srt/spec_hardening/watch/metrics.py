@@ -1,5 +1,7 @@
 """What the watch sees as Prometheus metrics, next to the scheduler's others.
 
+An increment writes to a mapped file and costs about as much as all counting of a cycle, so the
+counters are brought up to date now and then, by what `Counts` has more than at the time before.
 Names and labels follow `observability/metrics_collector.py`; docs/metrics.md explains each.
 """
 
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .alarm import State, Verdict
-from .counts import Change, Step
+from .counts import Counts
 from .phases import Cycle, band
 
 # Seconds: a phase of a tiny model on a fast GPU takes 20 us, a verify on a CPU a second.
@@ -24,6 +26,7 @@ class Metrics:
 
         self._labels = labels
         self._children: dict[tuple[Any, ...], Any] = {}
+        self._told: dict[Any, float] = {}
 
         def counter(name: str, text: str, *own: str) -> Any:
             return Counter(f"sglang:{name}", text, labelnames=[*labels, *own])
@@ -73,24 +76,26 @@ class Metrics:
             multiprocess_mode="mostrecent",
         )
 
-    def step(self, step: Step, seconds: float, change: Change | None) -> None:
-        """One decode batch is back; `seconds` is what it adds to the time on or off."""
-        rows, steps = len(step.correct_drafts), step.num_steps
-        if step.plain:
-            self._child(self._plain).inc(rows)
-        else:
-            self._child(self._cycles, num_steps=steps).inc(rows)
-        for position, accepted in enumerate(step.accepted_at, start=1):
-            self._child(self._proposed, num_steps=steps, position=position).inc(rows)
-            self._child(self._correct, num_steps=steps, position=position).inc(accepted)
-        self._child(self._seconds, speculation="on" if steps else "off").inc(seconds)
-        if change is not None:
-            self._child(
+    def counted(self, counts: Counts) -> None:
+        """Bring the counters up to date."""
+        if counts.plain_cycles:
+            self._to(counts.plain_cycles, self._plain)
+        for steps, cycles in counts.cycles.items():
+            self._to(cycles, self._cycles, num_steps=steps)
+        for metric, drafts in ((self._proposed, counts.proposed), (self._correct, counts.correct)):
+            for (steps, position), count in drafts.items():
+                self._to(count, metric, num_steps=steps, position=position)
+        for on, seconds in counts.seconds.items():
+            if seconds:
+                self._to(seconds, self._seconds, speculation="on" if on else "off")
+        for change, times in counts.switches.items():
+            self._to(
+                times,
                 self._switches,
                 from_steps=change.before,
                 to_steps=change.after,
                 reason=change.reason,
-            ).inc()
+            )
 
     def cycle(self, cycle: Cycle) -> None:
         """The times of a cycle are known."""
@@ -101,6 +106,14 @@ class Metrics:
     def verdict(self, verdict: Verdict) -> None:
         for state in State:
             self._child(self._state, state=str(state)).set(int(state is verdict.state))
+
+    def _to(self, value: float, metric: Any, **own: Any) -> None:
+        """Raise a counter to a value that only grows."""
+        child = self._child(metric, **own)
+        told = self._told.get(child, 0)
+        if value > told:
+            child.inc(value - told)
+            self._told[child] = value
 
     def _child(self, metric: Any, **own: Any) -> Any:
         """The metric with its labels; looked up once for each set, which costs more than to add."""

@@ -59,16 +59,15 @@ class Tally:
 def unequal(pages: Iterable[Page], group: int) -> str | None:
     """Which ranks of `group` have other sums than the first of them, and where; None if equal."""
     members = [page for page in pages if page.group == group]
-    seen = [(page.name, sums(page)) for page in members]
-    if len(seen) < 2:
+    if len(members) < 2:
         return None
-    first_name, first = seen[0]
-    for name, own in seen[1:]:
-        for last in sorted(first.keys() & own.keys()):
-            if first[last] != own[last]:
+    first, *others = [(page, sums(page)) for page in members]
+    for page, own in others:
+        for last in sorted(first[1].keys() & own.keys()):
+            if first[1][last] != own[last]:
                 return (
-                    f"in verify batches {last - EVERY + 1} to {last} {first_name} accepted "
-                    f"{first[last]} drafts and {name} {own[last]}"
+                    f"in verify batches {last - EVERY + 1} to {last} {first[0].name} accepted "
+                    f"{first[1][last]} drafts and {page.name} {own[last]}"
                 )
     return None
 
