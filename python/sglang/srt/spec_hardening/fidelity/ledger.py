@@ -16,20 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from sglang.srt.spec_hardening.fidelity.fields import Fields
+from sglang.srt.spec_hardening.fidelity.lines import Lines, on_device
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req
 
 LINES = 4
 WIDTH = 256
-
-
-def on_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A copy on the device that the host does not wait for."""
-    host = torch.tensor(values, dtype=dtype)
-    if device.type == "cuda":
-        return host.pin_memory().to(device, non_blocking=True)
-    return host.to(device)
+GRAIN = 64  # listed tokens are taken in steps of so many, so that shapes seldom change
 
 
 class Line:
@@ -37,7 +31,7 @@ class Line:
 
     Attributes:
         index: which line.
-        most: at least as many different tokens as are in it.
+        most: at least as many tokens as are in its list.
         width: most tokens that its last step can have put out; before that its prefill.
     """
 
@@ -58,20 +52,22 @@ class Entry(NamedTuple):
 class Ledger:
     """Counts of tokens for each line, and a list of the tokens that have one.
 
-    Tensors, by line: `counts` int32 [lines, vocabulary]; `tokens` int64 [lines, 1 + width], a
-    scratch column, different tokens in the order of their first occurrence, then zeros; `distinct`
-    int64 [lines], how many of those; `length` int32 [lines], tokens in all; and the requests'
-    fields. A line's counts and list are kept up as long as its request has a penalty, its length
-    as long as the request may have something banned.
+    A list may have more: what a count of none is asked for is changed by none. So a window is
+    written to the end of the lists before it is judged, and what was not accepted of it is
+    overwritten by the next.
+
+    Tensors, by line: `counts` int32 [lines, vocabulary]; `tokens` int64 [lines, width], the lists;
+    `ends` int64 [lines, nodes], where the next tokens of the list go, one after the other; `length`
+    int32 [lines], tokens in all; and the requests' fields. A line's counts and list are kept up as
+    long as its request has a penalty, its length as long as the request may have something banned.
     """
 
     def __init__(self, vocabulary: int, device: torch.device) -> None:
         self.vocabulary = vocabulary
         self.device = device
-        self.width = WIDTH
         self.counts = torch.zeros(0, vocabulary, dtype=torch.int32, device=device)
-        self.tokens = torch.zeros(0, 1 + WIDTH, dtype=torch.int64, device=device)
-        self.distinct = torch.zeros(0, dtype=torch.int64, device=device)
+        self.tokens = torch.zeros(0, WIDTH, dtype=torch.int64, device=device)
+        self.ends = torch.zeros(0, 1, dtype=torch.int64, device=device)
         self.length = torch.zeros(0, dtype=torch.int32, device=device)
         self.rates = torch.zeros(0, 3, dtype=torch.float32, device=device)
         self.minimum = torch.zeros(0, dtype=torch.int64, device=device)
@@ -103,38 +99,40 @@ class Ledger:
             self._write([line.index for line in lines], [one.fields for one in entries], befores)
         return lines
 
-    def listed(self, most: int) -> torch.Tensor:
-        """The first tokens of the lists, int64 [lines, most]."""
-        return self.tokens[:, 1 : most + 1]
+    def listed(self, lines: Lines, window: torch.Tensor, most: int) -> torch.Tensor:
+        """The lists, int64 [R, N], with a window at their ends; a view, or a copy.
+
+        Args:
+            window: int64 [R, M].
+            most: at least as many tokens as any of the lists has before it.
+        """
+        nodes = window.shape[1]
+        # More than needed: an index behind the end would end the server, if a host were later.
+        self._reserve(most + nodes + GRAIN)
+        self._reserve_nodes(nodes)
+        lines.put(self.tokens, lines.of(self.ends)[:, :nodes], window)
+        return lines.of(self.tokens[:, : -(-(most + nodes) // GRAIN) * GRAIN])
 
     def add(
         self,
-        lines: torch.Tensor,
-        tokens: torch.Tensor,
-        places: torch.Tensor,
-        totals: torch.Tensor,
+        lines: Lines,
+        way: torch.Tensor,
         accepted: torch.Tensor,
-        most: int,
+        lengths: torch.Tensor,
+        is_window: bool,
     ) -> None:
         """Count what a step put out before its last token.
 
         Args:
-            lines: int64 [R].
-            tokens: int64 [R, M], of all nodes.
-            places: int64 [R, M], their places in `counts`.
-            totals: [R, M], how often each was put out on its own way, itself included.
-            accepted: int32 [R, M], 1 for accepted nodes, whole ways from the root, else 0.
-            most: at least as many different tokens as any of these lines holds afterwards.
+            way: int64 [R, K], the accepted tokens, root first, then any.
+            accepted: int32 [R, K], 1 for those that were accepted, else 0.
+            lengths: int [R], how many that are.
+            is_window: the way begins as the window that was listed, as that of a chain does.
         """
-        self._reserve(most)
-        # A total is at least 1, so where it is the same as `accepted` the token is new and stays.
-        fresh = totals == accepted
-        order = fresh.cumsum(dim=1)
-        # What is not fresh goes to the scratch column, 0.
-        column = (self.distinct.index_select(0, lines)[:, None] + order) * fresh
-        self.tokens.index_put_((lines[:, None], column), tokens)
-        self.counts.put_(places, accepted, accumulate=True)
-        self.distinct.index_add_(0, lines, order[:, -1])
+        lines.count(self.counts, way, accepted)
+        if not is_window:
+            lines.put(self.tokens, lines.of(self.ends)[:, : way.shape[1]], way)
+        lines.add(self.ends, lengths)
 
     def _write(
         self, indices: list[int], fields: Sequence[Fields], befores: Sequence[Sequence[int]]
@@ -153,7 +151,7 @@ class Ledger:
         rates = [[asked.frequency, asked.presence, asked.repetition] for asked in fields]
         self.counts.index_fill_(0, where, 0)
         self.tokens.index_fill_(0, where, 0)
-        self.distinct.index_copy_(0, where, columns[:, 1])
+        self.ends.index_copy_(0, where, _following(columns[:, 1:2], self.ends.shape[1]))
         self.length.index_copy_(0, where, columns[:, 2].int())
         self.minimum.index_copy_(0, where, columns[:, 3])
         self.stops.index_copy_(0, where, columns[:, 4:])
@@ -161,7 +159,7 @@ class Ledger:
         seen = [
             (index, token, times, place)
             for index, before in zip(indices, befores, strict=True)
-            for place, (token, times) in enumerate(Counter(before).items(), start=1)
+            for place, (token, times) in enumerate(Counter(before).items())
         ]
         if seen:
             row, what, times, column = on_device(seen, torch.int64, self.device).unbind(dim=1)
@@ -171,21 +169,28 @@ class Ledger:
     def _add_lines(self) -> None:
         old = len(self.length)
         more = max(LINES, old)
-        for name in ("counts", "tokens", "distinct", "length", "rates", "minimum", "stops"):
+        for name in ("counts", "tokens", "ends", "length", "rates", "minimum", "stops"):
             tensor = getattr(self, name)
             setattr(self, name, torch.cat([tensor, tensor.new_zeros(more, *tensor.shape[1:])]))
         self._free.extend(reversed(range(old, old + more)))
 
     def _reserve(self, most: int) -> None:
-        """Room for so many different tokens in a line."""
-        if most <= self.width:
-            return
-        width = max(most, 2 * self.width)
-        wider = self.tokens.new_zeros(len(self.tokens), 1 + width)
-        wider[:, : 1 + self.width] = self.tokens
-        self.tokens, self.width = wider, width
+        """Room for so many tokens in a list."""
+        count, width = self.tokens.shape
+        if most > width:
+            more = max(most, 2 * width) - width
+            self.tokens = torch.cat([self.tokens, self.tokens.new_zeros(count, more)], dim=1)
+
+    def _reserve_nodes(self, nodes: int) -> None:
+        if nodes > self.ends.shape[1]:
+            self.ends = _following(self.ends[:, :1], nodes)
 
     def _reserve_stops(self, count: int) -> None:
         if count > self.stops.shape[1]:
             first = self.stops[:, :1].expand(-1, count - self.stops.shape[1])
             self.stops = torch.cat([self.stops, first], dim=1)
+
+
+def _following(first: torch.Tensor, count: int) -> torch.Tensor:
+    """`count` numbers from each of `first`, [R, 1], on."""
+    return first + torch.arange(count, device=first.device)

@@ -1,9 +1,9 @@
 """Penalties and the ban of stop tokens at every node of the windows of a verify step.
 
 A logit changes only where its token was put out, so only those are touched: the tokens in the
-request's line and those of the window. All of them are candidates at every node, with the count
-that they have there: the line's, and how often they are on the way to the node. A candidate with
-none keeps its logit, and one that is in both lists gets the same logit twice.
+request's list, which the window is a part of. All of them are candidates at every node, with the
+count that they have there: the line's, and how often they are on the way to the node. A candidate
+with none keeps its logit, and one that is listed twice gets the same logit twice.
 
 Each operation costs a launch, which is most of what this costs; so what stays the same as long as
 the batch does is made once (`Terms`), and what no request of the batch asks for is left out.
@@ -11,12 +11,13 @@ the batch does is made once (`Terms`), and what no request of the batch asks for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from sglang.srt.spec_hardening.fidelity.fields import Fields
 from sglang.srt.spec_hardening.fidelity.ledger import Ledger
+from sglang.srt.spec_hardening.fidelity.lines import Lines
 from sglang.srt.spec_hardening.fidelity.tree import Ways
 
 
@@ -37,16 +38,14 @@ class Spots:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a step knows of the tokens of its windows: N candidates, the last M its own nodes.
+    """What a step knows of the tokens that it may have to penalize.
 
     Attributes:
         candidates: int64 [R, N], tokens.
-        places: int64 [R, N], their places in the ledger's counts.
         totals: [R, M, N], how often each was put out when the token after a node is judged.
     """
 
     candidates: torch.Tensor
-    places: torch.Tensor
     totals: torch.Tensor
 
 
@@ -61,15 +60,14 @@ class Terms:
         self,
         fields: Sequence[Fields],
         rows: torch.Tensor | None,
-        lines: torch.Tensor,
+        lines: Lines,
         ledger: Ledger,
     ) -> None:
-        """`rows`, `lines`: int64 [R], places of the requests in batch (None: all) and ledger."""
+        """`rows`: int64 [R], places of the requests in the batch; None: all of it."""
         self._rows = rows
-        self._base = (lines * ledger.vocabulary)[:, None]
-        self._stops = ledger.stops.index_select(0, lines)
-        self._minimum = ledger.minimum.index_select(0, lines)
-        frequency, presence, repetition = ledger.rates.index_select(0, lines)[
+        self._stops = ledger.stops.index_select(0, lines.index)
+        self._minimum = ledger.minimum.index_select(0, lines.index)
+        frequency, presence, repetition = ledger.rates.index_select(0, lines.index)[
             :, None, None, :
         ].unbind(dim=3)
         self._frequency = frequency if any(one.frequency != 0.0 for one in fields) else None
@@ -77,6 +75,7 @@ class Terms:
         self._repetition = repetition if any(one.repetition != 1.0 for one in fields) else None
         given = (self._frequency, self._presence, self._repetition)
         self.penalties = any(rate is not None for rate in given)
+        self._scaled = _scaling([one.repetition for one in fields])
         self._ladders: dict[int, torch.Tensor] = {}
         self._spots: dict[tuple[int, int], Spots] = {}
 
@@ -92,26 +91,20 @@ class Terms:
             ladder = self._ladders[nodes] = ones.tril(-1)
         return ladder.index_select(0, lengths)
 
-    def count(self, lines: torch.Tensor, ledger: Ledger, ways: Ways, listed: int) -> Counts:
+    def count(self, lines: Lines, ledger: Ledger, ways: Ways, most: int) -> Counts:
         """How often tokens were put out at each node.
 
         Args:
-            lines: int64 [R], the requests' lines in the ledger.
             ways: the trees of these requests.
-            listed: at least as many different tokens as any of the lines holds, at most its width.
+            most: at least as many tokens as any of their lists has.
         """
-        candidates = ways.tokens
-        if listed > 0:
-            # A list is filled up with token 0, which gets what its own count asks for.
-            known = ledger.listed(listed).index_select(0, lines)
-            candidates = torch.cat([known, candidates], dim=1)
-        places = candidates + self._base
+        candidates = ledger.listed(lines, ways.tokens, most)
         same = ways.tokens[:, :, None] == candidates[:, None, :]
         if ways.above is None:
             met = same.cumsum(dim=1, dtype=torch.int32)
         else:
             met = torch.bmm(ways.above, same.float())
-        return Counts(candidates, places, torch.take(ledger.counts, places)[:, None, :] + met)
+        return Counts(candidates, lines.gather(ledger.counts, candidates)[:, None, :] + met)
 
     def penalize(self, logits: torch.Tensor, counts: Counts) -> None:
         """Change the logits of the requests in place; nothing is read back to the host.
@@ -119,13 +112,17 @@ class Terms:
         Args:
             logits: [requests * M, vocabulary]; rows may be longer than the vocabulary in memory.
         """
-        spots = self._spots_of(logits, counts.totals.shape[1])
+        count, nodes, _ = counts.totals.shape
+        if self._rows is None:
+            every = logits.view(count, nodes, -1)
+            place = counts.candidates[:, None, :].expand(-1, nodes, -1)
+            every.scatter_(2, place, self._penalized(every.gather(2, place), counts.totals))
+            return
         flat = _flat(logits)
-        place = counts.candidates[:, None, :] + spots.start
-        changed = self._penalized(torch.take(flat, place), counts.totals)
-        flat.put_(place, changed)
+        place = counts.candidates[:, None, :] + self._spots_of(logits, nodes).start
+        flat.put_(place, self._penalized(torch.take(flat, place), counts.totals))
 
-    def ban(self, logits: torch.Tensor, lines: torch.Tensor, ledger: Ledger, ways: Ways) -> None:
+    def ban(self, logits: torch.Tensor, lines: Lines, ledger: Ledger, ways: Ways) -> None:
         """Forbid stop tokens where fewer tokens than the minimum were put out."""
         spots = self._spots_of(logits, ways.tokens.shape[1])
         flat = _flat(logits)
@@ -133,7 +130,7 @@ class Terms:
         if ways.above is not None:
             # The root's own depth is 0, and the line lacks its token.
             short = (self._minimum[:, None] - ways.above.sum(dim=2))[:, :, None]
-        banned = ledger.length.index_select(0, lines)[:, None, None] < short
+        banned = lines.of(ledger.length)[:, None, None] < short
         here = torch.take(flat, spots.stops)
         flat.put_(spots.stops, here.masked_fill_(banned, float("-inf")))
 
@@ -146,7 +143,7 @@ class Terms:
         if taken is not None:
             rest = (rest - taken).to(logits.dtype)
         if self._repetition is not None:
-            rest = torch.where(rest < 0, rest * self._repetition, rest / self._repetition)
+            rest = self._scaled(rest, rest * self._repetition, rest / self._repetition)
         if self._presence is not None or self._repetition is not None:
             rest = torch.where(totals > 0, rest, logits)
         return rest.to(logits.dtype)
@@ -168,6 +165,28 @@ class Terms:
         short = (self._minimum[:, None] - 1 - order)[:, :, None]
         stops = start + self._stops[:, None, :]
         return Spots(start, stops, short)
+
+
+def _scaling(rates: Sequence[float]) -> Callable[..., torch.Tensor]:
+    """What of `(logits, multiplied, divided)` are the scaled logits: the second where the first is
+    negative, else the third. With rates on one side of 1 that is the lesser or the greater one."""
+    if all(rate >= 1.0 for rate in rates):
+        return _lesser
+    if all(0.0 < rate <= 1.0 for rate in rates):
+        return _greater
+    return _by_sign
+
+
+def _lesser(_: torch.Tensor, multiplied: torch.Tensor, divided: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(multiplied, divided)
+
+
+def _greater(_: torch.Tensor, multiplied: torch.Tensor, divided: torch.Tensor) -> torch.Tensor:
+    return torch.maximum(multiplied, divided)
+
+
+def _by_sign(logits: torch.Tensor, multiplied: torch.Tensor, divided: torch.Tensor) -> torch.Tensor:
+    return torch.where(logits < 0, multiplied, divided)
 
 
 def _flat(logits: torch.Tensor) -> torch.Tensor:

@@ -118,16 +118,3 @@ def above_of(parents: torch.Tensor, longest: int) -> torch.Tensor:
         here = here if step == 0 else parents.gather(1, here)
         above.scatter_(2, here[:, :, None], 1.0)
     return above
-
-
-def accepted_in(accept_index: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Which nodes a step accepted, 1 or 0, int32 [requests, M].
-
-    Args:
-        accept_index: int [requests, K], running numbers of the accepted nodes, then -1.
-        nodes: M.
-    """
-    size = len(accept_index) * nodes
-    taken = torch.zeros(size + 1, dtype=torch.int32, device=accept_index.device)
-    taken.scatter_(0, accept_index.remainder(size + 1).long().view(-1), 1)
-    return taken[:size].view(-1, nodes)

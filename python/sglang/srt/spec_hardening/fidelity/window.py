@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from sglang.srt.spec_hardening.fidelity.fields import fields_of
-from sglang.srt.spec_hardening.fidelity.ledger import Entry, Ledger, Line, on_device
+from sglang.srt.spec_hardening.fidelity.ledger import Entry, Ledger, Line
+from sglang.srt.spec_hardening.fidelity.lines import Lines, on_device
 from sglang.srt.spec_hardening.fidelity.penalties import Counts, Terms
 from sglang.srt.spec_hardening.fidelity.processors import Processors
-from sglang.srt.spec_hardening.fidelity.tree import Tree, Ways, accepted_in, pick, ways_of
+from sglang.srt.spec_hardening.fidelity.tree import Tree, Ways, pick, ways_of
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
-
-GRAIN = 64  # listed tokens are taken in steps of so many, so that shapes seldom change
 
 
 @dataclass
@@ -36,9 +35,9 @@ class Plan:
         reqs, retractions: the batch that this is for.
         held: the requests with fields and their lines.
         rows: int64 [R] on the device, places of these requests; None: the whole batch.
-        lines: int64 [R] on the device.
+        lines: where they are in the ledger.
         terms: what they ask for.
-        most: at least as many different tokens as any of the lines holds.
+        most: at least as many tokens as any of their lists has.
         short: requests that may be too short to end, and their minimum; the host may be late.
     """
 
@@ -46,7 +45,7 @@ class Plan:
     retractions: list[int]
     held: list[tuple[Req, Line]]
     rows: torch.Tensor | None
-    lines: torch.Tensor
+    lines: Lines
     terms: Terms
     most: int
     short: list[tuple[Req, int]]
@@ -105,7 +104,7 @@ class Book:
         fields = [entry.fields for _, entry in entries]
         device = self.ledger.device
         places = None if len(rows) == len(reqs) else on_device(rows, torch.int64, device)
-        lines = on_device([line.index for _, line in held], torch.int64, device)
+        lines = Lines([line.index for _, line in held], device)
         return Plan(
             list(reqs),
             retractions,
@@ -146,8 +145,7 @@ class Window:
             return
         terms, lines = self._plan.terms, self._plan.lines
         if terms.penalties:
-            listed = min(-(-self._plan.most // GRAIN) * GRAIN, self._ledger.width)
-            self._counts = terms.count(lines, self._ledger, self._ways, listed)
+            self._counts = terms.count(lines, self._ledger, self._ways, self._plan.most)
             terms.penalize(logits, self._counts)
         if self._bans:
             terms.ban(logits, lines, self._ledger, self._ways)
@@ -178,17 +176,18 @@ class Window:
             plan.most = max(plan.most, line.most)
         lengths = pick(accept_lens, plan.rows)
         if self._bans:
-            self._ledger.length.index_add_(0, plan.lines, lengths.int())
+            plan.lines.add(self._ledger.length, lengths)
         if self._counts is None:
             return
-        tokens, counts = self._ways.tokens, self._counts
-        nodes = tokens.shape[1]
-        if self._ways.above is None:
-            accepted = plan.terms.accepted(lengths, nodes)
+        is_chain = self._ways.above is None
+        if is_chain:
+            way = self._ways.tokens
         else:
-            accepted = pick(accepted_in(accept_index, nodes), plan.rows)
-        own = counts.totals[:, :, -nodes:].diagonal(dim1=1, dim2=2)
-        self._ledger.add(plan.lines, tokens, counts.places[:, -nodes:], own, accepted, plan.most)
+            # Behind its end a way has -1, which is a node as good as any.
+            nodes = pick(accept_index, plan.rows).long()
+            way = self._verify.draft_token.take(nodes).long()
+        accepted = plan.terms.accepted(lengths, way.shape[1])
+        self._ledger.add(plan.lines, way, accepted, lengths, is_chain)
 
 
 _BOOKS: dict[torch.device, Book] = {}
