@@ -33,7 +33,7 @@ import httpx
 from phase_bench import PROGRAM, Bench
 from phase_figures import RESULTS, figures, keep
 from sglang_spec import host, process
-from sglang_spec.bench import load, mode
+from sglang_spec.bench import load, mode, room
 from sglang_spec.bench.record import host as machine
 from sglang_spec.bench.shape import shapes
 from sglang_spec.server import Launch, Server, ServerError
@@ -61,6 +61,7 @@ def spawn(command: Sequence[str], log: Path, env: dict[str, str]) -> process.Chi
 @click.option("--accept-length", default=2.5, show_default=True, help="Of shapes without weights.")
 @click.option("--backend", help="Attention backend  [default: the server's own].")
 @click.option("--kv-tokens", default=0, help="KV cache of the server  [default: the server's own].")
+@click.option("--tp-size", "tp", default=1, show_default=True, help="Ranks of the server.")
 @click.option("--seconds", default=0.0, help="Stop after this time and keep what was measured.")
 @click.option("--arg", "extra", multiple=True, help="A further argument of the server.")
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
@@ -69,7 +70,7 @@ def spawn(command: Sequence[str], log: Path, env: dict[str, str]) -> process.Chi
 )
 def main(
     name: str, rounds: int, counts: Sequence[int], context: int, tokens: int, num_steps: int,
-    accept_length: float, backend: str | None, kv_tokens: int, seconds: float,
+    accept_length: float, backend: str | None, kv_tokens: int, tp: int, seconds: float,
     extra: Sequence[str], results: Path, logs: Path,
 ) -> None:  # fmt: skip
     """Measure the phases of a cycle and what watching them costs.
@@ -80,8 +81,18 @@ def main(
     shape = shapes(accept_length)[name]
     most = max(16, *counts)
     settings = mode.Settings(
-        shape, backend, num_steps, most_requests=most, kv_tokens=kv_tokens, extra=(*FLAGS, *extra)
+        shape,
+        backend,
+        num_steps,
+        most_requests=most,
+        kv_tokens=kv_tokens,
+        extra=(*FLAGS, *extra),
+        tp=tp,
     )
+    try:
+        room.check(shape, tp)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     launch = mode.launch(mode.STATIC, settings)
     logs.mkdir(parents=True, exist_ok=True)
     # The time in its name: two of this program may run at a time.

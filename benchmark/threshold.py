@@ -13,7 +13,7 @@ from typing import Any
 import click
 import httpx
 from sglang_spec import process
-from sglang_spec.bench import kernels, mode, picture
+from sglang_spec.bench import kernels, mode, picture, room
 from sglang_spec.bench.load import LoadError
 from sglang_spec.bench.record import Record, RecordError, read
 from sglang_spec.bench.scene import Edge, Ramp, Return, Scene, Steady
@@ -102,6 +102,7 @@ def main() -> None:
 @click.option("--max-running-requests", default=128, show_default=True)
 @click.option("--kv-tokens", default=0, help="KV cache of each server  [default: the server's].")
 @click.option("--dtype", default="bfloat16", show_default=True)
+@click.option("--tp-size", "tp", default=1, show_default=True, help="Ranks of each server.")
 @click.option("--together", default=1, show_default=True, help="Servers up at a time.")
 @click.option("--seconds", default=0.0, help="Stop after this time and keep what was measured.")
 @click.option("--arg", "extra", multiple=True, help="A further argument of every server.")
@@ -116,7 +117,7 @@ def run_command(
     cells: Sequence[tuple[int, tuple[int, ...]]], ramp: Any, edge: Any, come_back: Any,
     profile: Any, profiled: Sequence[str], rounds: int, tokens: int, few_tokens: int,
     edge_tokens: int, return_tokens: int, num_steps: int, accept_length: float, threshold: int,
-    max_running_requests: int, kv_tokens: int, dtype: str, together: int, seconds: float,
+    max_running_requests: int, kv_tokens: int, dtype: str, tp: int, together: int, seconds: float,
     extra: Sequence[str], results: Path, plot: Path | None, logs: Path, dry_run: bool,
 ) -> None:  # fmt: skip
     """Start servers and measure them.
@@ -128,7 +129,7 @@ def run_command(
     try:
         settings = mode.Settings(
             shape, backend, num_steps, threshold, max_running_requests, kv_tokens, dtype,
-            tuple(extra),
+            tuple(extra), tp=tp,
         )  # fmt: skip
         scenes = _scenes(
             shape, cells, ramp, edge, come_back, tokens, few_tokens, edge_tokens, return_tokens
@@ -143,6 +144,7 @@ def run_command(
         if dry_run:
             _describe(plan, settings)
             return
+        room.check(shape, tp, min(together, len(plan.modes)))
         record = Record(results, _told(settings, plan, tokens, few_tokens, accept_length))
     except (ModelError, RecordError, ValueError) as error:
         raise click.UsageError(str(error)) from error
@@ -246,6 +248,9 @@ def _describe(plan: Plan, settings: mode.Settings) -> None:
         launch = mode.launch(name, settings)
         variables = "".join(f"{key}={value} " for key, value in launch.environment.items())
         print(f"{name}: {variables}{' '.join(launch.command(0))}")
+    if settings.shape.weights is not None:
+        weighs = settings.shape.weights.gigabytes(settings.tp)
+        print(f"weights of a server: {weighs:.1f} GB on each of {settings.tp} ranks")
     print("\n".join(plan.describe()))
 
 

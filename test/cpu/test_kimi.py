@@ -7,12 +7,18 @@ packed tensors. The kernels themselves run in `test/gpu/test_kimi.py`, with the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from kit import deepseek, tampered
 from kit.deepseek import Setup
 from kit.servers import LOGS, ServerPool
+from sglang_spec.bench import visit, weightless
+from sglang_spec.bench.mode import Settings
+from sglang_spec.bench.record import Record
+from sglang_spec.bench.scene import Steady
+from sglang_spec.bench.shape import shapes
 from sglang_spec.client import Client
 from sglang_spec.server import Server, ServerError, Spawn
 
@@ -86,3 +92,19 @@ def test_a_server_without_speculation_says_the_same(servers: ServerPool, tmp_pat
         answers = deepseek.check_tokens(setup, client, 3)
         assert not any(answer.cycles for answer in answers)
         client.close()
+
+
+@pytest.mark.full
+def test_the_small_relative_of_the_large_shape_is_measured(
+    servers: ServerPool, tmp_path: Path
+) -> None:
+    """`benchmark/threshold.py --shape kimi-cut` has the same classes, flags and dummy weights."""
+    weights = replace(weightless.kimi_small(), folder=tmp_path)
+    shape = replace(shapes(2.0)["kimi-small"], pair=weights.pair)
+    settings = Settings(shape, None, most_requests=8, kv_tokens=8192)
+    plan = visit.Plan(("static",), (Steady(shape, 64, 2, 24),), 1, 1, 0.0, tmp_path)
+    record = Record(tmp_path / "results.json", {**asdict(settings), "shape": shape.name})
+    visit.run(plan, settings, record, print, spawner(servers, tmp_path))
+    (measured,) = record.visit["samples"]["steady 64 x 2"]["static"]
+    # A forked server has imported before the forced length was set, so nothing is forced here.
+    assert measured["tok_s"] > 0 and measured["accept_length"] >= 1

@@ -63,6 +63,7 @@ def configuration(settings: Mapping[str, Any]) -> str:
     return (
         f"{settings['shape']}, {settings['backend'] or 'default backend'}, "
         f"{settings['num_steps']} steps"
+        + (f", {ranks} ranks" if (ranks := settings.get("tp", 1)) > 1 else "")
     )
 
 

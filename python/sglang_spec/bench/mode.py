@@ -32,7 +32,8 @@ class Settings:
     """What all servers of a comparison have in common.
 
     `threshold` is N of the mode of that name; `kv_tokens` 0 leaves the size of the KV cache to the
-    server; `extra` goes to every server as it is. `num_draft_tokens` None is those of a chain.
+    server; `extra` goes to every server as it is. `num_draft_tokens` None is those of a chain. `tp`
+    are the ranks that a server's weights are spread over.
     """
 
     shape: Shape
@@ -45,6 +46,7 @@ class Settings:
     extra: tuple[str, ...] = ()
     topk: int = 1
     num_draft_tokens: int | None = None
+    tp: int = 1
 
 
 def launch(name: str, settings: Settings) -> Launch:
@@ -104,6 +106,8 @@ def _common(settings: Settings) -> list[str]:
             # Servers that share a GPU each see the others' memory as used: a smaller fraction would
             # refuse whichever comes last, though it asks for no more than the others.
             given += ["--mem-fraction-static", SHARED_FRACTION]
+    if settings.tp > 1:
+        given += ["--tp-size", str(settings.tp)]
     if settings.backend:
         given += ["--attention-backend", settings.backend]
     return given
