@@ -24,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ from sglang_spec.bench import mode, output
 from sglang_spec.client import Client
 from sglang_spec.models import embedded_pair
 from sglang_spec.server import Launch, Server, Speculation
-from vendoring.diff import FileDiff, parse_diff, places, split_lines
 from vendoring.layout import Layout
 from vendoring.series import patch_set_hash, read_series
+from vendoring.undo import undone
 
 ROOT = Path(__file__).resolve().parents[1]
 PATCHES = (  # the last one first
@@ -71,26 +71,10 @@ def tree_before(under: Path) -> Path:
     spec = importlib.util.find_spec("sglang")
     assert spec is not None and spec.origin is not None
     shutil.copytree(Path(spec.origin).parent, under / "sglang", symlinks=True)
-    for slug in PATCHES:
-        text = (ROOT / "patches" / f"{slug}.patch").read_text()
-        for change in parse_diff(text[text.index("\ndiff --git ") + 1 :], slug):
-            file = under / "sglang" / change.path
-            file.write_text(without(change, file.read_text()))
+    patches = [ROOT / "patches" / f"{slug}.patch" for slug in PATCHES]
+    for name, text in undone(patches, under / "sglang").items():
+        (under / "sglang" / name).write_text(text)
     return under
-
-
-def without(change: FileDiff, text: str) -> str:
-    """`text` as it was before `change`; later patches may have moved its lines."""
-    for hunk in reversed(change.hunks):
-        backwards = replace(hunk, old=hunk.new, new=hunk.old)
-        found = places(backwards, text)
-        if not found:
-            raise SystemExit(f"{change.path}, hunk {hunk.number}: a later patch changed its lines")
-        at = min(found, key=lambda line: abs(line - hunk.new_start))
-        lines = split_lines(text)
-        lines[at : at + len(hunk.new)] = hunk.old
-        text = "".join(lines)
-    return text
 
 
 def measure(client: Client, batch: int, tokens: int, penalties: str) -> Measured:

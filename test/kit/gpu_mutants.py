@@ -1,11 +1,11 @@
 """Without a patch that guards a fault of GPUs, a test on a GPU must fail: try each patch alone.
 
-    python -m kit.gpu_mutants pack DIR              here: for each patch, the files without it
-    python -m kit.gpu_mutants run DIR SITE OUT      on the GPU machine, all patches at once
+    python -m kit.gpu_mutants here OUT              all patches at once
 
-`pack` needs the pinned wheel of the GPU machine's Python. `run` makes a copy of the patched sglang
-in SITE for each patch (hard links, no room), puts the files without the patch into it,
-and runs the patch's tests from there. OUT/mutants.json says which test failed and with what.
+It takes each patch back from the files of the sglang that is used (and those patches that depend on
+it), makes a copy of that sglang for each (hard links, no room), puts the files without the patch
+into it, and runs the patch's tests from there. OUT/mutants.json says which test failed and with
+what. Needs neither a wheel nor git.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vendoring.layout import Layout
+from vendoring.series import dependents, read_series
+from vendoring.undo import undone
+
 from kit import gpu_record
+from kit.upstream import site
 
 TEST = Path(__file__).resolve().parents[1]
-TAG = "cp312"
 LIMIT = 300.0  # seconds for the tests of one patch
 
 # Only what a GPU alone shows: faults of captured graphs, and what is called ready with them. The
@@ -40,29 +45,18 @@ GUARDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def pack(folder: Path, slugs: Sequence[str], tag: str = TAG) -> None:
+def write(folder: Path, slugs: Sequence[str]) -> None:
     """Write `folder/SLUG/sglang/...`: the files that differ when that patch is left out."""
-    from vendoring.layout import Layout
-    from vendoring.mutation import _contents, _dependents
-    from vendoring.pin import read_pin
-    from vendoring.series import read_series
-    from vendoring.wheel_cache import resolve
-
-    layout = Layout(TEST.parent)
-    pin, patches = read_pin(layout.pin), read_series(layout)
-    wheel = resolve(pin, pin.wheel(tag))
-    whole = _contents(pin, wheel, patches, ()).files
+    patches = read_series(Layout(TEST.parent))
     for slug in slugs:
         (patch,) = [patch for patch in patches if patch.slug == slug]
-        without = _contents(pin, wheel, patches, _dependents(patch, patches)).files
-        changed = {name: data for name, data in without.items() if data != whole[name]}
-        for name, data in changed.items():
+        order = reversed(dependents(patch, patches))
+        files = [TEST.parent / "patches" / f"{name}.patch" for name in order]
+        changed = undone(files, site() / "sglang")
+        for name, text in changed.items():
             path = folder / slug / "sglang" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            assert data is not None, (
-                f"{name} exists only with the patch: it is a module, not a guard"
-            )
-            path.write_bytes(data)
+            path.write_text(text)
         print(f"{slug}: {', '.join(sorted(changed))}")
 
 
@@ -123,19 +117,18 @@ def entry(slug: str, status: int | None, junit: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    packing = verbs.add_parser("pack")
-    packing.add_argument("folder", type=Path)
-    running = verbs.add_parser("run")
-    for name in ("folder", "site", "out"):
-        running.add_argument(name, type=Path)
+    parser.add_argument("verb", choices=("here",))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=LIMIT, help="for all tests")
     options = parser.parse_args()
-    if options.verb == "pack":
-        pack(options.folder, list(GUARDS))
-        return
-    entries = run(options.folder.resolve(), options.site.resolve(), options.out.resolve())
+    options.out.mkdir(parents=True, exist_ok=True)
+    out = options.out.resolve()
+    with tempfile.TemporaryDirectory(dir=site()) as scratch:  # hard links need one file system
+        folder = Path(scratch) / "mutants"
+        write(folder, list(GUARDS))
+        entries = run(folder, site(), out, options.seconds)
     content = {"provenance": gpu_record.provenance([], []), "mutants": entries}
-    (options.out / "mutants.json").write_text(json.dumps(content, indent=1) + "\n")
+    (out / "mutants.json").write_text(json.dumps(content, indent=1) + "\n")
     for found in entries:
         print(f"{found['outcome']:9} {found['patch']}: {found['said'][:150]}")
     sys.exit(any(found["outcome"] != "killed" for found in entries))
