@@ -1,15 +1,18 @@
-"""The batch threshold on one GPU: graphs of the plain decode, overlap, both attention backends.
+"""The batch threshold on GPUs: graphs of the plain decode, overlap, both attention backends.
 
-The same checks as on the CPU, where neither graphs nor overlap exist. Four servers, about five
-minutes on an H200.
+The same checks as on the CPU, where neither graphs nor overlap exist. Four servers of one GPU,
+about five minutes on an H200, and one each of two, four and eight, whose ranks compare all they
+decide (unrun).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from kit import gpus
 from kit.crossing import (
     CAPACITY,
     FLAGS,
@@ -43,10 +46,23 @@ class Setup:
     name: str
     flags: tuple[str, ...]
     speculation: tuple[int, int, int] = (3, 1, 4)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def launch(self, pair: Pair) -> Launch:
         speculation = Speculation(pair.draft, *self.speculation)
-        return Launch(pair.target, speculation, arguments=(*FLAGS, *COMMON, *self.flags))
+        arguments = (*FLAGS, *COMMON, *self.flags)
+        return Launch(pair.target, speculation, "bfloat16", arguments, self.environment)
+
+
+def over(ranks: int) -> Any:
+    """Skipped where the GPUs are too few."""
+    flags = ("--attention-backend", "triton", "--tp-size", str(ranks))
+    environment = {
+        "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
+        "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0",
+    }
+    setup = Setup(f"tp{ranks}", flags, environment=environment)
+    return pytest.param(setup, marks=gpus.needs(ranks))
 
 
 SETUPS = (
@@ -54,6 +70,7 @@ SETUPS = (
     Setup("flashinfer", ("--attention-backend", "flashinfer")),
     Setup("tree", ("--attention-backend", "triton", "--page-size", "16"), (3, 2, 8)),
     Setup("no-graphs", ("--attention-backend", "triton", "--disable-cuda-graph")),
+    *(over(ranks) for ranks in (2, 4, 8)),
 )
 
 
