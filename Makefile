@@ -14,9 +14,10 @@ FAULT_SECONDS ?= inf
 
 SOAK_ARGS ?= --requests 500
 KITS_ARGS ?=
+VISIT_ARGS ?=
 BENCH_ARGS ?= --mode none,static,auto --context 128 --concurrency 1,4 --new-tokens 64 --together 2
 
-.PHONY: help venv vendor demo serve bench test-spec test-spec-gpu test-unit test-full test-upstream soak faults mutation mails wheel pack lint format clean
+.PHONY: help venv vendor demo serve bench test-spec test-spec-gpu gpu-visit test-unit test-full test-upstream soak faults mutation mails wheel pack lint format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -46,6 +47,9 @@ test-spec-gpu: venv  ## the tests in test/gpu, or an error that names what is mi
 	@status=0; $(PY) -m pytest --require-gpu --junit-xml=build/junit-gpu.xml $(PYTEST_ARGS) test/gpu || status=$$?; \
 	 [ ! -e build/junit-gpu.xml ] || PYTHONPATH=test $(PY) -m kit.gpu_record write build/gpu.json build/junit-gpu.xml; \
 	 exit $$status
+
+gpu-visit: venv  ## tests and benchmarks of test/gpu/visit.toml, by worth, in 20 minutes; build/visit/home (VISIT_ARGS=--dry-run)
+	@PYTHONPATH=test $(PY) -m gpu_visit run --out build/visit --bring-back build/visit/home $(VISIT_ARGS)
 
 test-unit: venv  ## only what needs no server
 	@$(PY) -m pytest $(PYTEST_ARGS) test/unit

@@ -22,8 +22,12 @@ READY_WITHIN = 420.0  # seconds, kernels compiled on the way included
 
 
 def room() -> int:
-    """How many servers this host can start at once: one on the CPU, where tests share cores."""
-    return 1 if host.device() == "cpu" else max(1, min(MOST_AT_ONCE, (os.cpu_count() or 2) // 2))
+    """How many servers this host can start at once: one on the CPU, where tests share cores;
+    `$SPEC_TEST_SERVERS` at most, where several test runs share the host (`gpu_visit`)."""
+    if host.device() == "cpu":
+        return 1
+    most = int(os.environ.get("SPEC_TEST_SERVERS", MOST_AT_ONCE))
+    return max(1, min(most, MOST_AT_ONCE, (os.cpu_count() or 2) // 2))
 
 
 def key(launch: Launch) -> str:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,3 +224,12 @@ def make_project(folder: Path) -> Project:
     )
     project.pin()
     return project
+
+
+def unpacked(project: Project, folder: Path) -> Path:
+    """The project's pack as it lies on a GPU machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    project.fine("pack", str(folder / "pack.tar.gz"), "--python-tag", TAG)
+    with tarfile.open(folder / "pack.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "sglang-spec"

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 
-def _write(test: str, outcome: str, seconds: float = 0.0, message: str = "") -> None:
+def _write(
+    test: str,
+    outcome: str,
+    seconds: float = 0.0,
+    message: str = "",
+    properties: Sequence[tuple[str, object]] = (),
+) -> None:
     entry: dict[str, Any] = {"test": test, "outcome": outcome}
     entry |= {"seconds": round(seconds, 3), "message": " ".join(message.split())[:300]}
+    if properties:
+        entry["properties"] = {name: str(value) for name, value in properties}
     with open(os.environ["GPU_REPORT"], "a") as file:
         file.write(json.dumps(entry) + "\n")
 
@@ -27,5 +36,6 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.outcome != "passed":
         crash = getattr(report.longrepr, "reprcrash", None)
-        message = getattr(crash, "message", "") or str(report.longrepr or "")
-        _write(report.nodeid, report.outcome, report.duration, message)
+        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        message = getattr(crash, "message", "") or str(said or "")
+        _write(report.nodeid, report.outcome, report.duration, message, report.user_properties)

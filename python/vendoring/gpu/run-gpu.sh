@@ -3,6 +3,7 @@
 # file lie the overlay, our commands, the tests, and the draft (`python -m vendoring pack` made them).
 #
 #   run-gpu.sh [--site DIR] [--out DIR] [--limit SECONDS] [--only] [--plain] [NODE...] [-- ARG...]
+#   run-gpu.sh visit [--site DIR] [--out DIR] [--limit SECONDS] [-- ARG...]
 #
 # --site   folder that holds the plain package sglang ($SGLANG_SITE). What the overlay replaces
 #          there is kept beside it, so another pack can be put over it, and --plain takes it off.
@@ -11,6 +12,8 @@
 #          the servers)
 # --limit  end the tests after that many seconds, with a report of those that ran
 # --only   run only the given nodes, not test/gpu as well
+# `visit` runs tests and benchmarks side by side, the worthiest first, as far as the seconds go: see
+# docs/gpu.md. What comes back of it lies in DIR/home; its arguments after -- go to `gpu_visit run`.
 # Arguments after -- go to pytest. $PYTHON is the interpreter (python3). If DIR/../env.sh exists it
 # is read first. A host without a GPU is refused, except with --only. The exit status is pytest's,
 # or 2 where it could not be started.
@@ -31,6 +34,8 @@ out=${OUT:-gpu-results}
 limit=
 only=
 plain=
+visit=
+[ "${1-}" != visit ] || { visit=yes; shift; }
 nodes=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -51,6 +56,8 @@ site=$(cd "$site" && pwd)
 case $out in /*) ;; *) out=$PWD/$out ;; esac # env.sh may go elsewhere
 case $limit in *[!0-9]*) fail "--limit takes whole seconds, not $limit" ;; esac
 [ -z "$only" ] || [ ${#nodes[@]} -gt 0 ] || fail "--only needs a test, as test/gpu/test_decode.py"
+[ -z "$visit" ] || [ ${#nodes[@]}${only:+x} = 0 ] ||
+    fail "visit takes no tests; -- --only NAME names a lane or benchmark of its plan"
 for node in ${nodes[@]+"${nodes[@]}"}; do
     [ -e "$here/${node%%::*}" ] || fail "the pack has no test ${node%%::*}"
 done
@@ -76,6 +83,12 @@ print(*(n for n in ("pytest", "httpx", "psutil", "click", "rich") if f(n) is Non
     fail "$python does not run"
 [ -z "$missing" ] || fail "$python has no $missing; set PYTHON to one that has"
 "$python" "$here/overlay_site.py" on "$site"
+
+if [ -n "$visit" ]; then
+    cd "$here"
+    PYTHONPATH="$here/test:$PYTHONPATH" exec "$python" -m gpu_visit run --out "$out" \
+        --bring-back "$out/home" ${limit:+--seconds "$limit"} "$@"
+fi
 
 demand=()
 [ -n "$only" ] || { nodes=(test/gpu ${nodes[@]+"${nodes[@]}"}); demand=(--require-gpu); }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,12 @@ def patched(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made = Project(tmp_path / "checkout", next((tmp_path / "wheels").glob("*.whl")))
     _isolate(monkeypatch, tmp_path, made)
     return made
+
+
+@pytest.fixture
+def site(patched: Project, tmp_path: Path) -> Path:
+    """A plain installation."""
+    folder = tmp_path / "site"
+    with zipfile.ZipFile(patched.wheel) as archive:
+        archive.extractall(folder)
+    return folder

@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import vendoring
-from kit.vendoring_project import TAG, Project
+from kit.vendoring_project import TAG, Project, unpacked
 
 NODE = "test/unit/test_widen.py::test_width"
 
@@ -22,23 +21,6 @@ def pack(project: Project, target: Path, *arguments: str) -> dict[str, Any]:
     found = project.fine("pack", str(target), "--python-tag", TAG, "--json", *arguments)
     done: dict[str, Any] = json.loads(found)
     return done
-
-
-def unpacked(project: Project, folder: Path) -> Path:
-    """The pack as it lies on the GPU machine."""
-    pack(project, folder / "pack.tar.gz")
-    with tarfile.open(folder / "pack.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "sglang-spec"
-
-
-@pytest.fixture
-def site(patched: Project, tmp_path: Path) -> Path:
-    """A plain installation."""
-    folder = tmp_path / "site"
-    with zipfile.ZipFile(patched.wheel) as archive:
-        archive.extractall(folder)
-    return folder
 
 
 def run(there: Path, site: Path, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
