@@ -114,9 +114,11 @@ def test_phases_are_the_middle_of_what_was_timed() -> None:
         "cycle_rest": 1.0,
         "decode": 5.0,
         "decode_rest": 1.0 + 8 / 4,  # what it owes the draft is part of a step
+        "owed": 8 / 4,
     }
     line = line_of(100, {8: found, 1: found})
     assert line.rows == (1, 8) and line.seconds["decode"] == (5.0, 5.0)
+    assert line.owed == (2.0, 2.0) and "owed" not in line.seconds
 
 
 def test_a_phase_that_never_ran_is_an_error() -> None:

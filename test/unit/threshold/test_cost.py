@@ -1,5 +1,6 @@
 """The cost table: what it answers between and beyond what was measured, and what it refuses."""
 
+import dataclasses
 import json
 import math
 
@@ -68,7 +69,18 @@ def test_what_it_answers_is_a_finite_time(rows: int, context: int, seconds: list
 
 
 def test_it_travels_as_json() -> None:
-    assert CostTable.from_dict(json.loads(json.dumps(table().as_dict()))) == table()
+    owing = CostTable(4, (dataclasses.replace(table().lines[0], owed=(1e-4, 2e-4, 3e-4)),))
+    for one in (table(), owing):
+        assert CostTable.from_dict(json.loads(json.dumps(one.as_dict()))) == one
+
+
+def test_a_line_is_scaled_by_cell_and_phase() -> None:
+    made = line(1000, ROWS, 1e-3, 0.0)
+    made = dataclasses.replace(made, owed=(1e-4,) * 3)
+    twice = made.scaled(lambda at, phase: 2.0 if at == 1 and phase != "draft" else 1.0)
+    assert twice.seconds["verify"] == (1e-3, 2e-3, 1e-3) and twice.owed == (1e-4, 2e-4, 1e-4)
+    assert twice.seconds["draft"] == made.seconds["draft"]
+    assert [made.nearest(rows) for rows in (1, 2, 3, 22, 23, 500)] == [0, 0, 1, 1, 2, 2]
 
 
 def damaged(change) -> dict:
@@ -90,6 +102,8 @@ def damaged(change) -> dict:
         (lambda d: d["lines"][0].update(rows=[8, 1, 64]), r"rows: \[8, 1, 64\]"),
         (lambda d: d["lines"][0]["seconds"].update(prefill=[1, 1, 1]), "unknown prefill"),
         (lambda d: d["lines"][0]["seconds"].pop("draft"), "draft missing"),
+        (lambda d: d["lines"][0].update(owed=[1]), "owed: 1 values for 3"),
+        (lambda d: d["lines"][0].update(owed=[1, math.inf, 1]), "owed: inf"),
         (lambda d: d["lines"][0]["seconds"].update(draft=[1]), "seconds.draft: 1 values for 3"),
         (lambda d: d["lines"][0]["seconds"].update(draft=[1, -1, 1]), "seconds.draft: -1"),
         (lambda d: d["lines"][0]["seconds"].update(draft=[1, math.nan, 1]), "seconds.draft: nan"),

@@ -64,7 +64,7 @@ def spread_out(counts: Sequence[int]) -> list[int]:
 def phases(
     laps: Sequence[Lap], seconds: Callable[[Any, Any], float], warm: int, owed_tokens: int
 ) -> dict[str, float]:
-    """Seconds of each phase from the laps of one cell, the middle one of all that were timed.
+    """Seconds of each phase, and `owed`, from the laps of one cell: the middle one of all timed.
 
     Args:
         seconds: between two marks; warm: laps of either kind that are left out at its beginning;
@@ -82,7 +82,8 @@ def phases(
     steps = [seconds(a.begun, b.begun) for a, b in pairwise(off) if "catch_up" not in a.parts]
     owed = min(seconds(*lap.parts["catch_up"]) for lap in off if "catch_up" in lap.parts)
     rest = max(0.0, statistics.median(steps) - found["decode"])
-    found["decode_rest"] = rest + owed / owed_tokens
+    found["owed"] = owed / owed_tokens
+    found["decode_rest"] = rest + found["owed"]
     return found
 
 
@@ -96,11 +97,9 @@ def _middle(laps: Sequence[Lap], name: str, seconds: Callable[[Any, Any], float]
 def line_of(context: int, cells: Mapping[int, Mapping[str, float]]) -> Line:
     """The table's line of the cells of one context, by number of rows."""
     rows = sorted(cells)
-    return Line(
-        context,
-        tuple(rows),
-        {name: tuple(cells[count][name] for count in rows) for name in cells[rows[0]]},
-    )
+    values = {name: tuple(cells[count][name] for count in rows) for name in cells[rows[0]]}
+    owed = values.pop("owed", ())
+    return Line(context, tuple(rows), values, owed)
 
 
 def _powers(most: int) -> list[int]:

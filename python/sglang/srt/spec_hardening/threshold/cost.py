@@ -1,6 +1,7 @@
-"""What a step costs: seconds of each phase by number of rows and context length, measured once.
+"""What a step costs: seconds of each phase by number of rows and context length.
 
-Made by `measure` at start on rank 0 and sent to every rank; read by `auto` before each batch.
+Made by `measure` at start on rank 0 and sent to every rank, corrected by `drift` from what live
+batches take; read by `auto` before each batch.
 Imports without torch.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -29,12 +30,14 @@ class CostError(ValueError):
 class Line:
     """All phases at one context length.
 
-    `rows` ascend; `seconds[phase][i]` belongs to `rows[i]`.
+    `rows` ascend; `seconds[phase][i]` belongs to `rows[i]`. `owed[i]` is how much of `decode_rest`
+    is the share of a deferred draft-extend, which most plain steps do not run; empty: unknown.
     """
 
     context: int
     rows: tuple[int, ...]
     seconds: Mapping[str, tuple[float, ...]]
+    owed: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.context < 1:
@@ -43,13 +46,9 @@ class Line:
             raise CostError(f"rows: {list(self.rows)}, expected ascending numbers from 1 on")
         _expect_keys("seconds", self.seconds, PHASES)
         for phase, values in self.seconds.items():
-            if len(values) != len(self.rows):
-                raise CostError(
-                    f"seconds.{phase}: {len(values)} values for {len(self.rows)} numbers of rows"
-                )
-            for value in values:
-                if not (math.isfinite(value) and value >= 0):
-                    raise CostError(f"seconds.{phase}: {value}, expected seconds of at least 0")
+            self._check(f"seconds.{phase}", values)
+        if self.owed:
+            self._check("owed", self.owed)
         for total in (STEP, CYCLE):
             if any(self._sum(total, i) <= 0 for i in range(len(self.rows))):
                 raise CostError(f"{' + '.join(total)}: 0 seconds, expected more")
@@ -65,6 +64,26 @@ class Line:
         if rows > self.rows[right]:  # more rows are never taken to cost less
             return high + max(slope, 0.0) * (rows - self.rows[right])
         return low + slope * (rows - self.rows[left])
+
+    def nearest(self, rows: int) -> int:
+        """The index of the measured number of rows that is the fewest doublings away."""
+        return min(range(len(self.rows)), key=lambda i: abs(math.log2(self.rows[i] / rows)))
+
+    def scaled(self, by: Callable[[int, str], float]) -> Line:
+        """The line with the seconds at each index and of each phase `by` times as long."""
+        seconds = {
+            phase: tuple(value * by(index, phase) for index, value in enumerate(values))
+            for phase, values in self.seconds.items()
+        }
+        owed = tuple(value * by(index, "decode_rest") for index, value in enumerate(self.owed))
+        return Line(self.context, self.rows, seconds, owed)
+
+    def _check(self, name: str, values: Sequence[float]) -> None:
+        if len(values) != len(self.rows):
+            raise CostError(f"{name}: {len(values)} values for {len(self.rows)} numbers of rows")
+        for value in values:
+            if not (math.isfinite(value) and value >= 0):
+                raise CostError(f"{name}: {value}, expected seconds of at least 0")
 
     def _sum(self, phases: Sequence[str], index: int) -> float:
         return sum(self.seconds[phase][index] for phase in phases)
@@ -129,6 +148,7 @@ class CostTable:
                     "context": line.context,
                     "rows": list(line.rows),
                     "seconds": {phase: list(line.seconds[phase]) for phase in PHASES},
+                    **({"owed": list(line.owed)} if line.owed else {}),
                 }
                 for line in self.lines
             ],
@@ -140,9 +160,11 @@ class CostTable:
         _expect_keys("table", data, [field.name for field in fields(cls)])
         lines = []
         for number, line in enumerate(data["lines"]):
-            _expect_keys(f"lines[{number}]", line, [field.name for field in fields(Line)])
+            known = {"owed": (), **line}
+            _expect_keys(f"lines[{number}]", known, [field.name for field in fields(Line)])
             seconds = {phase: tuple(map(float, v)) for phase, v in line["seconds"].items()}
-            lines.append(Line(int(line["context"]), tuple(map(int, line["rows"])), seconds))
+            owed = tuple(map(float, known["owed"]))
+            lines.append(Line(int(line["context"]), tuple(map(int, line["rows"])), seconds, owed))
         return cls(int(data["num_draft_tokens"]), tuple(lines))
 
 
