@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from datetime import date
@@ -25,7 +24,7 @@ from sglang_spec.server import Launch, Server, ServerError, Speculation
 from kit.faults import FAULTS, Fault
 from kit.preloaded import Zygote
 from kit.servers import spawner
-from kit.upstream import plain_tree
+from kit.upstream import git_apply, plain_tree
 
 RECORD = Path(__file__).with_name("plain_faults.json")
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,12 +47,7 @@ def tree(under: Path) -> Path:
     """The plain package with that one patch and the module it calls."""
     folder = under / "tree"
     shutil.copytree(plain_tree() / "sglang", folder / "sglang", symlinks=True)
-    patch = ROOT / "patches" / f"{PATCH}.patch"
-    subprocess.run(
-        ["git", "apply", "--unsafe-paths", f"--directory={folder / 'sglang'}", str(patch)],
-        check=True,
-        cwd=under,
-    )
+    git_apply(ROOT / "patches" / f"{PATCH}.patch", folder / "sglang")
     own = folder / "sglang/srt/spec_hardening"
     own.mkdir()
     for name in ("__init__.py", "cpu_attention.py"):

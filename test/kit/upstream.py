@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -59,6 +60,20 @@ def taken_back(folder: Path) -> Path:
         shutil.rmtree(folder / "sglang/srt/spec_hardening", ignore_errors=True)  # empty folders
         return folder
     for slug in reversed(series_names((ROOT / "patches/series").read_text())):
-        command = ["git", "apply", "-R", "--unsafe-paths", f"--directory={folder / 'sglang'}"]
-        subprocess.run([*command, str(ROOT / f"patches/{slug}.patch")], check=True, cwd=folder)
+        git_apply(ROOT / f"patches/{slug}.patch", folder / "sglang", "-R")
     return folder
+
+
+def git_apply(patch: Path, package: Path, *options: str) -> None:
+    """Change the files of `package` as the patch says, wherever the folder lies.
+
+    Inside of a repository `git apply` leaves out, without a word and with exit status 0, every
+    file that it takes to be outside of its own folder there; so no repository is looked for.
+    """
+    into = package.resolve()
+    subprocess.run(
+        ["git", "apply", *options, "--unsafe-paths", f"--directory={into}", str(patch.resolve())],
+        check=True,
+        cwd=into.parent,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(into.parent.parent)},
+    )

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kit.upstream import git_apply
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import runpy, sys
@@ -48,3 +50,16 @@ def test_what_an_overlay_replaced_is_plain_again(tmp_path: Path) -> None:
     assert "srt/spec_hardening/new.py" in laid_over and "gone.py" not in laid_over
     assert files(into / "sglang") == plain
     assert not (into / "sglang/srt/spec_hardening").exists()  # it would be a package
+
+
+def test_a_patch_reaches_a_package_inside_of_a_repository(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    package = tmp_path / "build/tree/sglang"
+    package.mkdir(parents=True)
+    (package / "old.py").write_text("plain\n")
+    patch = tmp_path / "one.patch"
+    patch.write_text("--- a/old.py\n+++ b/old.py\n@@ -1 +1 @@\n-plain\n+patched\n")
+    git_apply(patch, package)
+    assert (package / "old.py").read_text() == "patched\n"
+    git_apply(patch, package, "-R")
+    assert (package / "old.py").read_text() == "plain\n"

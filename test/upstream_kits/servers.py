@@ -100,7 +100,7 @@ def path_of(variant: str) -> str:
 
 def _plain_for_cpu() -> Path:
     """The plain package with the one patch without which EAGLE3 does not start on this CPU."""
-    folder = ROOT / "build/plain-for-cpu" / plain_tree().name
+    folder = ROOT / "build/plain-on-cpu" / plain_tree().name
     if not (folder / MARK).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
