@@ -24,7 +24,7 @@ from sglang_spec import host, process
 from sglang_spec.models import Pair, embedded_pair
 from sglang_spec.server import Server, ServerError
 
-from . import page, record, servers
+from . import compare, page, record, servers
 from .kits import KITS, Kit
 from .servers import PATCHED, PLAIN, SETUPS, VARIANTS
 
@@ -35,6 +35,11 @@ NO_START = "does not start: "
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="upstream_kits", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="part of a kit's name")
+    parser.add_argument("--test", action="append", default=[], help="part of a test's name")
+    parser.add_argument(
+        "--due", action="store_true", help="only what --output has not of this code"
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each test; finds flaky ones")
     parser.add_argument("--variant", action="append", choices=VARIANTS, help="default: all")
     parser.add_argument("--backend", default="flashinfer", help="attention backend on a GPU")
     parser.add_argument("--limit", type=int, default=300, help="seconds for one test")
@@ -47,16 +52,20 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 class Run:
     """One variant's kits; its results by kit."""
 
-    def __init__(self, options: argparse.Namespace, pair: Pair, variant: str) -> None:
-        self.options, self.pair, self.variant = options, pair, variant
-        self.device = "cpu" if host.device() == "cpu" else "gpu"
-        self.backend = "intel_amx" if host.device() == "cpu" else options.backend
+    def __init__(self, options: argparse.Namespace, pair: Pair, variant: str, device: str) -> None:
+        self.options, self.pair, self.variant, self.device = options, pair, variant, device
+        self.backend = "intel_amx" if device == "cpu" else options.backend
         self._end = time.monotonic() + options.seconds
+        self.known = _known(options, device, variant)
 
     @property
     def over(self) -> bool:
         """Whether the time that was given is over; nothing is started any more."""
         return time.monotonic() > self._end
+
+    def wants(self, kit: Kit) -> bool:
+        """Whether the record has not all of it."""
+        return kit.key not in self.known or bool(self.known[kit.key])
 
     def kits(self, kits: Sequence[Kit]) -> dict[str, dict[str, Any]]:
         """Those of one server after the other; then those that start their own."""
@@ -102,6 +111,8 @@ class Run:
             "url": url,
             "pid": pid,
             "limit": self.options.limit,
+            "repeat": self.options.repeat,
+            "tests": self.options.test,
             "fixture": servers.fixture(self.pair, self.backend),
             "kits": [
                 {
@@ -110,7 +121,7 @@ class Run:
                     "name": kit.name,
                     "attributes": dict(kit.attributes),
                     "launches": kit.launches,
-                    "left_out": list(kit.left_out(self.device)),
+                    "left_out": [*kit.left_out(self.device), *self.known.get(kit.key, ())],
                 }
                 for kit in kits
             ],
@@ -133,9 +144,12 @@ class Run:
         found = {}
         for kit in kits:
             own = [line for line in lines if line["kit"] == kit.key]
-            whole = code is not None or (own and own[-1]["kit"] != lines[-1]["kit"])
-            if whole:  # else the time was over, and what an earlier run said of it stays
-                found[kit.key] = record.entry(own, code or 0, kit.left_out(self.device))
+            began = bool(own) and own[-1] is not lines[-1]  # the next kit
+            whole = (code is not None or began) and not self.options.test
+            if own or whole:  # else the time was over, and what an earlier run said of it stays
+                entry = record.entry(own, code or 0, kit.left_out(self.device) if whole else {})
+                rest = {"rest": True} if kit.key in self.known else {}
+                found[kit.key] = {**entry, **(rest if whole else {"part": True})}
         return found
 
 
@@ -164,6 +178,13 @@ def reason(text: str) -> str:
     return (telling or lines or ["no log"])[-1][:300]
 
 
+def _known(options: argparse.Namespace, device: str, variant: str) -> dict[str, set[str]]:
+    """What need not be run, with --due."""
+    if not options.due:
+        return {}
+    return record.known(record.read(options.output), device, variant, servers.code(variant))
+
+
 def main(words: Sequence[str] | None = None) -> int:
     options = arguments(words)
     device = "cpu" if host.device() == "cpu" else "gpu"
@@ -173,16 +194,17 @@ def main(words: Sequence[str] | None = None) -> int:
     pair = embedded_pair()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     started = time.monotonic()
-    runs = {variant: Run(options, pair, variant) for variant in variants}
+    runs = {variant: Run(options, pair, variant, device) for variant in variants}
     for variant in runs:
         servers.path_of(variant)  # unpacked once, before several ask for it
+    asked = {name: [kit for kit in run_here if run.wants(kit)] for name, run in runs.items()}
     at_once = 1 if device == "cpu" else len(runs)
     with ThreadPoolExecutor(at_once) as pool:
-        done = list(pool.map(lambda run: run.kits(run_here), runs.values()))
+        done = list(pool.map(lambda variant: runs[variant].kits(asked[variant]), runs))
     found = dict(zip(runs, done, strict=True))
-    launching = [kit for kit in run_here if kit.launches]
     for variant in (PATCHED, PLAIN):  # one after the other: their fixture takes the whole GPU
-        if launching and variant in runs and not runs[variant].over:
+        launching = [kit for kit in asked.get(variant, ()) if kit.launches]
+        if launching and not runs[variant].over:
             found[variant] |= runs[variant].ask(launching)
     content = record.content(chosen, device, found, options, time.monotonic() - started)
     for line in record.lines(content, device):
@@ -191,7 +213,8 @@ def main(words: Sequence[str] | None = None) -> int:
         content = record.write(options.output, content)
         if options.page:
             page.write(options.page, content)
-    worse = record.worse(content, device)
+    worse = compare.worse(content, device)
+    print(compare.verdict(content, device))
     for line in worse:
         print(f"worse than plain: {line}")
     return int(bool(worse))

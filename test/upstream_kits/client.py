@@ -140,8 +140,10 @@ def build(entry: dict[str, Any], job: dict[str, Any]) -> type[unittest.TestCase]
             "client": openai.Client(api_key="none", base_url=job["url"] + "/v1"),
         }
     made: type[unittest.TestCase] = type(entry["name"], (kit, base), given)
-    for name in entry["left_out"]:
-        setattr(made, name, None)  # hides the kit's own from the loader
+    wanted = job.get("tests", [])
+    for name in unittest.defaultTestLoader.getTestCaseNames(made):
+        if name in entry["left_out"] or (wanted and not any(part in name for part in wanted)):
+            setattr(made, name, None)  # hides the kit's own from the loader
     for name in unittest.defaultTestLoader.getTestCaseNames(made):
         setattr(made, name, with_limit(job["limit"], job["url"], getattr(made, name)))
     return made
@@ -158,8 +160,9 @@ def main() -> None:
             with results.open("a") as file:
                 file.write(json.dumps({**line, "message": f"{error} on this host"}) + "\n")
             continue
-        suite = unittest.defaultTestLoader.loadTestsFromTestCase(case)
-        suite.run(Lines(results, entry["key"]))
+        for _ in range(job.get("repeat", 1)):
+            suite = unittest.defaultTestLoader.loadTestsFromTestCase(case)
+            suite.run(Lines(results, entry["key"]))
 
 
 if __name__ == "__main__":

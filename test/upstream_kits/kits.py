@@ -95,7 +95,12 @@ KITS: tuple[Kit, ...] = (
     ),
     Kit("abort_timeout_kit", "WaitingTimeoutMixin", server="waiting-timeout"),
     Kit("abort_timeout_kit", "RunningTimeoutTwoWaveMixin", server="running-timeout"),
-    Kit("pause_generation_kit", "PauseResumeInPlaceMixin"),
+    Kit(
+        "pause_generation_kit",
+        "PauseResumeInPlaceMixin",
+        # The default, 32 requests of 512 tokens, is minutes of work for a CPU.
+        attributes={"pause_num_requests": 8, "pause_max_new_tokens": 256},
+    ),
     Kit("streaming_session_kit", "StreamingSessionKitMixin", server="sessions"),
     Kit("streaming_session_kit", "AbortLeakReproKitMixin", server="sessions"),
     _not("radix_cache_server_kit", "", "a function that SpecFeatureKit calls"),

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kit import plain_faults
+from kit import gpu_record, plain_faults
+from kit.fault_table import code_hash
 from kit.upstream import MARK, ROOT, kept_plain, plain_tree, site, taken_back
 from sglang_spec import host
 from sglang_spec.models import Pair
@@ -120,6 +121,13 @@ def _plain() -> Path:
         taken_back(target)
         (target / MARK).touch()
     return target
+
+
+def code(variant: str) -> str:
+    """What was tested, by hash: `patch set/own modules`, or the pinned wheel of the plain tree."""
+    if variant == PATCHED:
+        return code_hash()
+    return str(gpu_record.stamp()["wheel_sha256"])[:12]
 
 
 def versions(variant: str) -> dict[str, Any]:
