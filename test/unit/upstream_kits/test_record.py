@@ -110,6 +110,11 @@ def test_a_test_that_passes_sometimes_is_flaky_and_worse_than_one_that_always_do
     assert not compare.worse(table(patched=rarely, plain=sometimes), "gpu")  # chance
     assert compare.worse(table(patched=runs("test_x", 0, 5), plain=rarely), "gpu")
     assert not compare.worse(table(patched=always, plain=rarely), "gpu")
+    drawn = table(patched=sometimes, plain=always, control=rarely)
+    assert not compare.worse(drawn, "gpu")
+    assert "`test_x` passes always on plain and sometimes both" in compare.verdict(drawn, "gpu")
+    never = runs("test_x", 0, 5)
+    assert compare.worse(table(patched=never, plain=always, control=rarely), "gpu")
     assert list(compare.better(table(patched=always, plain=rarely), "gpu")) == ["a.B.test_x"]
 
 
@@ -124,8 +129,13 @@ def test_a_test_that_passes_sometimes_is_flaky_and_worse_than_one_that_always_do
             "never worse than plain: of the 1 tests that ran on both, 1 passed only",
         ),
         ((0, 1), (0, 1), (0, 1), "1 failed on both. Of those that failed on both, 1 fail without"),
-        ((2, 5), (3, 5), (5, 5), "1 are flaky on one of them"),
-        ((0, 1), (1, 1), (1, 1), "**Patched was worse than plain in 1**: of the 1 tests"),
+        ((2, 5), (3, 5), (5, 5), "1 flaky on one of them"),
+        (
+            (0, 1),
+            (1, 1),
+            (1, 1),
+            "**Patched was worse than plain in 1** (`test_x`, see below): of the 1 tests",
+        ),
     ],
 )
 def test_the_page_says_in_a_sentence_what_came_out(
