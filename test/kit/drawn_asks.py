@@ -1,64 +1,113 @@
-"""Hypothesis draws requests over everything that changes an answer of the tiny pair.
+"""Hypothesis draws requests over everything that changes an answer of a pair.
 
-Its greedy tokens hardly ever repeat, so penalties alone change little: some requests lift a few
-tokens by a bias so that these come again and again, and some take stop tokens from what would come.
+The tiny pair's greedy tokens hardly ever repeat, so penalties alone change little: some requests
+lift a few tokens by a bias so that these come again and again, and some take what ends them from
+what would come.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.models.tiny.plan import BOS, SPECIALS, VOCABULARY
 
-from kit import processors
+from kit import processors, thinking
 from kit.asking import Ask
 
-ORACLE = Oracle(TINY)
 MOST_TOKENS = 32
-LIFTED = (70, 71, 72, 80, 90)
+Prompt = tuple[int, ...]
 # Eighths are exact in float32 whatever the order of additions is, so that no tie is broken by it.
 EIGHTHS = st.integers(-16, 16).map(lambda n: n / 8)
 KINDS = (processors.EveryFifth, processors.Remembers)
 PROCESSORS = {kind: processors.text_of(kind) for kind in KINDS}
 
 
-@st.composite
-def prompts(draw: st.DrawFn) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class Source:
+    """What a pair is asked.
+
+    Attributes:
+        coming: the greedy answer to a prompt, so many tokens of it at least.
+        text: of tokens of an answer.
+        lifted: tokens that a bias of about `lift` makes likely.
+        rules: grammars by field.
+        reasoning: whether a server of this pair has a reasoning parser.
+        seeded: whether it takes seeds; sampled requests are drawn only then, as else there is no
+            one right answer.
+    """
+
+    prompts: st.SearchStrategy[Prompt]
+    coming: Callable[[Prompt, int], Sequence[int]]
+    text: Callable[[Sequence[int]], str]
+    lifted: tuple[int, ...]
+    lift: float
+    rules: Mapping[str, Sequence[str]]
+    reasoning: bool
+    seeded: bool
+
+
+def _tiny_prompts() -> st.SearchStrategy[Prompt]:
     tokens = st.lists(st.integers(SPECIALS, VOCABULARY - 1), min_size=2, max_size=60)
-    return (BOS, *draw(tokens))
+    any_prompt = tokens.map(lambda drawn: (BOS, *drawn))
+    return st.one_of(any_prompt, any_prompt, st.sampled_from(list(thinking.prompts().values())))
+
+
+LIFTED = (70, 71, 72, 80, 90)
+ON_TINY = Source(
+    prompts=_tiny_prompts(),
+    coming=Oracle(TINY).greedy,
+    text=lambda tokens: " ".join(thinking.WORDS[token] for token in tokens),
+    lifted=LIFTED,
+    lift=28,
+    rules=thinking.RULES,
+    reasoning=True,
+    seeded=True,
+)
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn, source: Source = ON_TINY) -> Ask:
     """One request; a sampled one has a seed, so that there is one right answer."""
-    prompt = draw(prompts())
+    prompt = draw(source.prompts)
     new = draw(st.integers(1, MOST_TOKENS))
     sampling: dict[str, Any] = {"max_new_tokens": new, "ignore_eos": draw(st.booleans())}
-    chosen = draw(st.sets(st.sampled_from(sorted(FIELDS)), max_size=4))
-    for name in sorted(chosen):
-        sampling |= FIELDS[name](draw, prompt, new)
+    names = set(FIELDS) - (set() if source.seeded else {"sampled"})
+    for name in sorted(draw(st.sets(st.sampled_from(sorted(names)), max_size=4))):
+        sampling |= FIELDS[name](draw, source, prompt, new)
     processor = None
     if draw(st.integers(0, 5)) == 0:
         processor = draw(st.sampled_from(sorted(PROCESSORS.values())))
-        sampling["custom_params"] = {"token": draw(st.sampled_from(LIFTED))}
-    return Ask(prompt, sampling, processor, logprobs=draw(st.booleans()))
+        sampling["custom_params"] = {"token": draw(st.sampled_from(source.lifted))}
+    reasoning = source.reasoning and draw(st.booleans())
+    return Ask(prompt, sampling, processor, logprobs=draw(st.booleans()), reasoning=reasoning)
 
 
-def _stops(draw: st.DrawFn, prompt: tuple[int, ...], new: int) -> list[int]:
-    coming = ORACLE.greedy(prompt, new)
+def _stops(draw: st.DrawFn, source: Source, prompt: Prompt, new: int) -> list[int]:
+    coming = list(source.coming(prompt, new))[:new]
     return draw(st.lists(st.sampled_from(coming), min_size=1, max_size=3))
 
 
-def _lifted(draw: st.DrawFn, *_: Any) -> dict[str, Any]:
-    return {"logit_bias": {str(token): 28 + draw(EIGHTHS) for token in LIFTED}}
+def _lifted(draw: st.DrawFn, source: Source, *_: Any) -> dict[str, Any]:
+    return {"logit_bias": {str(token): source.lift + draw(EIGHTHS) for token in source.lifted}}
 
 
-def _stop_string(draw: st.DrawFn, prompt: tuple[int, ...], new: int) -> dict[str, Any]:
-    words = [f"t{token - SPECIALS}" for token in ORACLE.greedy(prompt, new)]
-    start = draw(st.integers(0, len(words) - 1))
-    return {"stop": [" ".join(words[start : start + draw(st.integers(1, 2))])]}
+def _stop_strings(draw: st.DrawFn, source: Source, prompt: Prompt, new: int) -> dict[str, Any]:
+    coming = source.coming(prompt, new)[:new]
+
+    def some() -> str:
+        start = draw(st.integers(0, len(coming) - 1))
+        return source.text(coming[start : start + draw(st.integers(1, 2))])
+
+    return {"stop": [one for one in (some() for _ in range(draw(st.integers(1, 3)))) if one]}
+
+
+def _rule(draw: st.DrawFn, source: Source, *_: Any) -> dict[str, Any]:
+    field = draw(st.sampled_from(sorted(source.rules)))
+    return {field: draw(st.sampled_from(list(source.rules[field])))}
 
 
 FIELDS: dict[str, Any] = {
@@ -69,12 +118,20 @@ FIELDS: dict[str, Any] = {
     },
     "bias": _lifted,
     "stop tokens": lambda draw, *rest: {"stop_token_ids": _stops(draw, *rest)},
-    "minimum": lambda draw, prompt, new: {
+    "minimum": lambda draw, source, prompt, new: {
         "min_new_tokens": draw(st.integers(1, new)),
-        "stop_token_ids": _stops(draw, prompt, new),
+        "stop_token_ids": _stops(draw, source, prompt, new),
     },
-    "stop string": _stop_string,
+    "stop strings": _stop_strings,
+    "stop regex": lambda draw, *_: {
+        "stop_regex": draw(st.sampled_from(["[a-z]+[0-9]*3", "(e|7) ?t", "[.,5] "]))
+    },
     "kept stop": lambda draw, *_: {"no_stop_trim": draw(st.booleans())},
+    "grammar": _rule,
+    "special tokens": lambda draw, *_: {
+        "skip_special_tokens": draw(st.booleans()),
+        "spaces_between_special_tokens": draw(st.booleans()),
+    },
     "sampled": lambda draw, *_: {
         "temperature": draw(st.sampled_from([1.0, 4.0, 8.0])),
         "sampling_seed": draw(st.integers(0, 2**31)),

@@ -25,6 +25,7 @@ MODES = (
     "GPU, rejection sampling",
 )
 CPU, SAMPLED = "test/cpu/test_fidelity.py", "test/cpu/test_fidelity_sampled.py"
+ENDS = "test/cpu/test_fidelity_ends.py"
 CLIENT, GPU = "test/cpu/test_openai_client.py", "test/gpu/test_fidelity.py"
 EQUALITY = "test/cpu/test_equality.py"
 
@@ -61,8 +62,10 @@ def row(fields: str, greedy: str, sampled: str, gpu: str = "", gpu_sampled: str 
 
 PENALTIES = f"{CPU}::test_penalties_give_the_plain_tokens"
 DRAWN = f"{CPU}::test_drawn_requests_get_the_plain_answers"
-CUT = f"{CPU}::test_answers_end_inside_an_accepted_run"
-GRAMMAR = f"{CPU}::test_grammars_end_inside_an_accepted_run"
+CUT = f"{ENDS}::test_answers_end_inside_an_accepted_run"
+GRAMMAR = f"{ENDS}::test_grammars_end_inside_an_accepted_run"
+REASONED = f"{ENDS}::test_a_grammar_begins_where_the_reasoning_ends"
+FIRST_END = f"{ENDS}::test_the_first_of_several_ends_in_a_run_counts"
 CALLED = f"{CPU}::test_processors_give_the_plain_tokens"
 MINIMUM = f"{CPU}::test_stop_tokens_are_banned_for_exactly_so_many_tokens"
 GPU_PENALTIES, GPU_MINIMUM = f"{GPU}::test_penalties", f"{GPU}::test_minimum_length"
@@ -85,7 +88,11 @@ ROWS = (
         Cell("not tested"), Cell("not tested"))),
     row("`custom_logit_processor`, `custom_params`", CALLED, CALLED, f"{GPU}::test_processors"),
     row("`regex`, `ebnf`", GRAMMAR, GRAMMAR),
-    Row("`json_schema`", (Cell(EXACT, f"{CLIENT}::test_chat"), *(Cell("not tested"),) * 4)),
+    row("`json_schema`, also as `response_format`", f"{CLIENT}::test_chat", DRAWN),
+    row("`structural_tag`", REASONED, DRAWN),
+    row("grammars after reasoning (`--reasoning-parser`, `require_reasoning`)", REASONED, DRAWN),
+    row("`usage.reasoning_tokens`", DRAWN, DRAWN),
+    row("several ends in one accepted run", FIRST_END, DRAWN),
     row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN),
     row("`max_new_tokens`", CUT, DRAWN, GPU_PENALTIES),
     row("`n`", f"{CLIENT}::test_chat", f"{CPU}::test_each_choice_of_several_is_the_plain_one"),

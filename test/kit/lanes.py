@@ -17,6 +17,8 @@ COMPARE = (
     "decode_checks",
     "equality",
     "fidelity",
+    "fidelity_ends",
+    "fidelity_on_embedded",
     "fidelity_sampled",
     "kimi",
     "openai_client",

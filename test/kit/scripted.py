@@ -9,7 +9,6 @@ pair changes: any tag can be made to begin anywhere within an accepted run.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,7 @@ from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.models.tiny.plan import BOS, SPECIALS, UNKNOWN
 from sglang_spec.models.tiny.tokenizer import words
 
-ROLES = {"user": 6, "assistant": 7, "end": 8}
-FIRST_SPARE = 9
+from kit.thinking import FIRST_SPARE, ROLES, linked
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,7 @@ def scripted(
         taken |= set(said[name].answer_ids)
         for token, piece in zip(said[name].answer_ids, pieces, strict=True):
             names[token] = f"{piece}⟦{token}⟧"  # two tokens of one text need two names
-    target = folder / "target"
-    target.mkdir(parents=True)
-    for path in tiny.target.iterdir():
-        if path.name != "tokenizer.json":
-            os.link(path, target / path.name)
+    target = linked(tiny.target, folder / "target")
     _write_tokenizer(tiny.target / "tokenizer.json", target / "tokenizer.json", names)
     return Pair(target, tiny.draft), said
 
