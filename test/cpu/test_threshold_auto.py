@@ -25,6 +25,7 @@ ORACLE = Oracle(TINY)
 PROMPTS = [[0, *range(70 + 9 * row, 90 + 9 * row)] for row in range(4)]
 PHASES = ("decode", "decode_rest", "draft", "verify", "draft_extend", "cycle_rest")
 STEPS = 3
+LONG = 200
 AUTO = ("--speculative-disable-batch-threshold", "auto", "--max-running-requests", "4")
 
 
@@ -87,3 +88,35 @@ def test_ranks_with_different_clocks_decide_alike(two_ranks: FaultyServer) -> No
     told = CliRunner().invoke(doctor, ["threshold", two_ranks.server.url])
     assert told.exit_code == 0 and "tokens decode in" in told.stdout.splitlines()[0]
     assert "milliseconds a step" in told.stdout
+
+
+def ask_until(server: FaultyServer, speculating: bool) -> dict[str, Any]:
+    """One request after another, each answered rightly, until the state is that; what it is."""
+    for _ in range(6):
+        (answer,) = server.client.generate_batch(PROMPTS[:1], LONG, ignore_eos=True)
+        assert list(answer.tokens) == ORACLE.greedy(PROMPTS[0], LONG)
+        threshold = state(server.client)["batch_threshold"]
+        print(threshold["reason"], threshold["refreshes"])
+        if threshold["speculating"] is speculating:
+            break
+    return threshold
+
+
+def test_a_machine_that_is_another_than_at_start_moves_the_state_of_both_ranks(
+    two_ranks: FaultyServer,
+) -> None:
+    """Nothing but the table changes; the checker compares how many tables each rank has taken."""
+    two_ranks.plant("30 0")
+    before = ask_until(two_ranks, True)
+    assert before["speculating"]
+    # As much as turns the gain of one request, which the table says, into two thirds.
+    table = before["milliseconds"][0]
+    cycle = sum(table[phase][0] for phase in PHASES[2:])
+    two_ranks.plant(f"0 {cycle * (1.5 * table['gain'][0] - 1):.0f}")
+    after = ask_until(two_ranks, False)
+    assert not after["speculating"] and after["refreshes"] > before["refreshes"]
+    (slower, *_), (then, *_) = (one["milliseconds"][0]["cycle_to_start"] for one in (after, before))
+    assert slower > 1.2 * then
+    told = CliRunner().invoke(doctor, ["threshold", two_ranks.server.url]).stdout
+    assert f"the table was refreshed {after['refreshes']} times" in told
+    two_ranks.plant("")

@@ -36,3 +36,8 @@ def test_it_measures_itself_and_decides(servers: ServerPool, backend: str) -> No
     # Five calls of 65 tokens, of which a batch makes at most four a request.
     assert found["batches_on"] + found["batches_off"] >= 5 * 16
     assert "tokens decode in" in found["reason"]
+    # What live batches take is what was measured at start, on a machine that is as it was.
+    for ratios in (
+        line[f"{kind}_to_start"] for line in (short, long) for kind in ("step", "cycle")
+    ):
+        assert min(ratios) > 0.5 and max(ratios) < 2.0

@@ -59,6 +59,7 @@ def told(found: dict[str, Any]) -> Iterator[str]:
         return
     rates = ", ".join(f"{rate:.0%}" for rate in found["accept_rates"])
     yield f"accept length {found['accept_length']:.2f} at present, by position {rates}"
+    yield from _refreshed(found)
     for table in found["milliseconds"]:
         since = off.get(str(table["context"]))
         crossing = (
@@ -66,6 +67,25 @@ def told(found: dict[str, Any]) -> Iterator[str]:
         )
         yield f"{table['context']} tokens of context: {crossing}; milliseconds a step, and the gain"
         yield from _rows(table)
+
+
+def _refreshed(found: dict[str, Any]) -> Iterator[str]:
+    """How the table differs from that of the start; nothing of servers that measure only once."""
+    times, ago = found.get("refreshes"), found.get("batches_since_refresh")
+    if times is None:
+        return
+    if ago is None:
+        yield "the table is as measured at start"
+        return
+    spans = (
+        f"{kind} {min(ratios):.2f} to {max(ratios):.2f}"
+        for kind, name in (("plain steps", "step_to_start"), ("cycles", "cycle_to_start"))
+        if (ratios := [ratio for table in found["milliseconds"] for ratio in table[name]])
+    )
+    yield (
+        f"the table was refreshed {times} times, last {ago} batches ago; times as long as at "
+        f"start: {', '.join(spans)}"
+    )
 
 
 def _rows(table: dict[str, Any]) -> Iterator[str]:

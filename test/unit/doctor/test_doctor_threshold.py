@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from sglang.srt.spec_hardening.threshold.acceptance import Acceptance
 from sglang.srt.spec_hardening.threshold.auto import AutoDecider
-from sglang.srt.spec_hardening.threshold.cost import PHASES, CostTable, Line
+from sglang.srt.spec_hardening.threshold.cost import CYCLE, PHASES, CostTable, Line
 from sglang.srt.spec_hardening.threshold.policy import Bounds, Threshold
 from sglang_spec.doctor.command import doctor
 from sglang_spec.doctor.threshold import PHASES as SHOWN
@@ -70,12 +70,28 @@ def test_auto_has_a_table(auto: AutoDecider) -> None:
     assert code == 0 and set(SHOWN) == set(PHASES)
     assert lines[0] == auto.reason and "tokens decode in" in lines[0]
     assert lines[1].startswith("1 switches, 2 batches with speculation, 30 without, 4 catching-ups")
-    assert lines[4].startswith(f"1000 tokens of context: does not pay from {auto.crossing(1000)} ")
-    assert lines[5].split() == ["requests", *SHOWN, "gain"]
-    assert lines[7].split()[:3] == ["8", f"{8**0.5:.3f}", f"{2 * 8**0.5:.3f}"]
-    assert [line.split()[-1] for line in lines[6:9]] == [
+    assert lines[4] == "the table is as measured at start"
+    assert lines[5].startswith(f"1000 tokens of context: does not pay from {auto.crossing(1000)} ")
+    assert lines[6].split() == ["requests", *SHOWN, "gain"]
+    assert lines[8].split()[:3] == ["8", f"{8**0.5:.3f}", f"{2 * 8**0.5:.3f}"]
+    assert [line.split()[-1] for line in lines[7:10]] == [
         f"{auto.gain(n, 1000):.2f}" for n in (1, 8, 64)
     ]
+
+
+def test_a_table_that_was_refreshed_says_how_it_differs(auto: AutoDecider) -> None:
+    assert auto.table is not None
+    (line,) = auto.table.lines
+    slower = line.scaled(lambda at, phase: 1.5 if phase in CYCLE and at else 1.0)
+    auto.refresh(CostTable(4, (slower,)))
+    for _ in range(7):
+        auto.decide(8, 8000)
+    with serving(account(auto)) as url:
+        _, out, _ = run(url)
+    assert out.splitlines()[4] == (
+        "the table was refreshed 1 times, last 7 batches ago; times as long as at start: "
+        "plain steps 1.00 to 1.00, cycles 1.00 to 1.50"
+    )
 
 
 def test_a_number_has_two_bounds() -> None:

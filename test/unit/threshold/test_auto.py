@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sglang.srt.spec_hardening.threshold.acceptance import Acceptance
-from sglang.srt.spec_hardening.threshold.auto import AutoDecider, Rules
+from sglang.srt.spec_hardening.threshold.auto import AutoDecider
 from sglang.srt.spec_hardening.threshold.cost import PHASES, CostTable, Line
+from sglang.srt.spec_hardening.threshold.rules import Rules
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 

@@ -34,12 +34,15 @@ def record_verify(
     )
 
 
-def record_threshold(on: bool, behind: list[int]) -> None:
+def record_threshold(on: bool, behind: list[int], tables: int) -> None:
     """Have the checker compare whether a decode batch speculates, and what the draft is owed.
 
     Args:
         on: the decision of the batch threshold.
         behind: tokens of each row that the draft has not seen.
+        tables: how often what it decides by was refreshed (`threshold.exchange`).
     """
     if rank_consensus_checker.enabled():
-        rank_consensus_checker.assert_same("Batch threshold: on %s, behind %s", on, behind)
+        rank_consensus_checker.assert_same(
+            "Batch threshold: on %s, behind %s, refreshes %s", on, behind, tables
+        )

@@ -2,7 +2,8 @@
 
 - `policy`: when it is on and when off, as a pure function of row counts (no torch).
 - `auto`: the same from what a step costs (`cost`) and how many drafts are accepted (`acceptance`),
-  both torch-free; `measure` finds the costs at start (`cells`, `rehearsal`, `stopwatch`).
+  both torch-free; `measure` finds the costs at start (`cells`, `rehearsal`, `stopwatch`), and
+  while it serves `drift` corrects them by what live batches take (`sampler`, `exchange`).
 - `settings`: the flags, and what a launch with them cannot serve (no torch).
 - `ring`: the captured hidden states that the draft has not seen yet.
 - `worker`: a step without speculation, and the draft's catching up.
@@ -15,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from .acceptance import Acceptance
-from .auto import AutoDecider, Rules
+from .auto import AutoDecider
 from .policy import Bounds, Decider, Threshold
+from .rules import Rules
 from .settings import AUTO, Settings, ThresholdError, bounds_of, settings_of
 
 __all__ = [

@@ -2,47 +2,20 @@
 
 A cycle pays while the tokens it is expected to give, times the seconds of a plain step, exceed its
 own seconds. The decision is a function of values that every rank has alike: row and token counts,
-accept results, and the table that rank 0 measured and all ranks were sent. No clock is read.
+accept results, and the table that rank 0 measured and all ranks were sent, at start and whenever
+live batches took longer or shorter since (`exchange`). No clock is read.
 Imports without torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from .acceptance import Acceptance
 from .cost import CostTable
-
-
-class Why(StrEnum):
-    UNMEASURED = "unmeasured"
-    GAIN = "gain"
-    WAIT = "wait"
-    PROBE = "probe"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When to change: counted in batches, never in seconds.
-
-    Speculation comes on above a gain of 1 + `margin` and goes off below 1, once what the present
-    state has lost against the other adds up to `patience` plain steps: a load that swings about the
-    crossing loses nothing on average and changes nothing, one that leaves it is followed in a few
-    batches. A state is kept for `dwell` batches at least; but cycles, of which one may cost several
-    steps when a burst comes, end once they have lost `limit` plain steps. Where it is off only
-    because few drafts were accepted it is tried again for `dwell` batches after `first_probe`
-    batches, and after twice as many each time it fails.
-    """
-
-    margin: float = 0.03
-    patience: float = 1.0
-    dwell: int = 16
-    limit: float = 8.0
-    first_probe: int = 256
-    last_probe: int = 8192
+from .refreshes import KINDS, Refreshes
+from .rules import Rules, Why
 
 
 class AutoDecider:
@@ -52,6 +25,7 @@ class AutoDecider:
         self, acceptance: Acceptance, rules: Rules | None = None, table: CostTable | None = None
     ) -> None:
         self.table = table
+        self.refreshes = Refreshes(table)
         self.why_no_table = "the server is starting"
         self.acceptance = acceptance
         self.switches = 0
@@ -66,9 +40,16 @@ class AutoDecider:
         self._probing = False
         self._last = (1, 1.0)
 
-    def forget(self) -> None:
-        """Begin anew: what the start-up's own requests accepted says nothing of the traffic."""
+    def begin(self, table: CostTable) -> None:
+        """Begin to serve with the table of the start. What the start-up's own requests accepted
+        says nothing of the traffic."""
+        self.table, self.refreshes = table, Refreshes(table)
         self.acceptance = self.acceptance.fresh()
+
+    def refresh(self, table: CostTable) -> None:
+        """Decide by `table` from the next batch on; called on every rank before the same batch."""
+        self.table = table
+        self.refreshes.came()
 
     @property
     def on(self) -> bool:
@@ -86,18 +67,19 @@ class AutoDecider:
         context = self.table.lines[0].context if tokens is None else tokens / rows
         self._last = (rows, context)
         self._batches += 1
+        self.refreshes.batches += 1
         gain = self.gain(rows, context)
         loss = self._loss(rows, context, gain)
         self._lost = max(0.0, self._lost + min(loss, 1.0))
         self._lost_in_all = max(0.0, self._lost_in_all + loss)
         is_due = self._lost >= self._rules.patience
-        may_change = self._batches > self._rules.dwell or self._is_over_limit
+        has_stayed = self._batches > self._stay
         self._why = Why.PROBE if self._probing else Why.WAIT if self._lost else Why.GAIN
-        if is_due and may_change:
+        if is_due and (has_stayed or self._is_over_limit):
             self._change(not self._on)
         elif not self._on and self._is_due_for_probe(gain):
             self._probe()
-        elif self._probing and self._batches > self._rules.dwell:
+        elif self._probing and has_stayed:
             self._probing, self._probe_after = False, self._rules.first_probe  # it paid
         return self._on
 
@@ -109,8 +91,7 @@ class AutoDecider:
         """Speed of speculation over plain decode: above 1 it pays. Needs a table."""
         assert self.table is not None
         length = self.acceptance.accept_length if accept_length is None else accept_length
-        step = self.table.step_seconds(rows, context)
-        return length * step / self.table.cycle_seconds(rows, context)
+        return length * _speed(self.table, rows, context)
 
     def _loss(self, rows: int, context: float, gain: float) -> float:
         """Plain steps' worth of time that one more batch of the present kind loses; negative where
@@ -120,6 +101,11 @@ class AutoDecider:
             return gain - 1 - self._rules.margin
         step = self.table.step_seconds(rows, context)
         return (1 - gain) * self.table.cycle_seconds(rows, context) / step
+
+    @property
+    def _stay(self) -> int:
+        """Batches that the present state is kept, at least."""
+        return max(self._rules.dwell, self._rules.probe if self._probing else 0)
 
     @property
     def _is_over_limit(self) -> bool:
@@ -149,7 +135,7 @@ class AutoDecider:
         cycle = self.table.cycle_seconds(rows, context)
         kept = {
             Why.WAIT: ", kept until the other has been better for a while",
-            Why.PROBE: ", tried again to see whether more drafts are accepted now",
+            Why.PROBE: ", tried again to see what is accepted and what it costs now",
         }.get(self._why, "")
         return (
             f"{'on' if self._on else 'off'}{kept}: {_count(rows, 'request')} of {context:.0f} "
@@ -166,13 +152,22 @@ class AutoDecider:
             for line in (self.table.lines if self.table else ())
         )
 
+    @property
+    def drift(self) -> str:
+        """How the table in use differs from that of the start, in words. Needs a table."""
+        assert self.table is not None
+        return self.refreshes.words(self.table)
+
     def details(self) -> dict[str, Any]:
-        """For `/server_info`: crossings, acceptance, the table in milliseconds."""
-        lines = self.table.lines if self.table else ()
+        """For `/server_info`: crossings, acceptance, refreshes, the table in milliseconds."""
+        table, refreshes = self.table, self.refreshes
+        lines = table.lines if table else ()
+        drifts = {f"{kind}_to_start": refreshes.ratios(table, kind) for kind in KINDS if table}
         return {
             "accept_length": round(self.acceptance.accept_length, 3),
             "accept_rates": [round(rate, 3) for rate in self.acceptance.rates],
             "off_from_requests": {str(line.context): self.crossing(line.context) for line in lines},
+            **refreshes.details(),
             "milliseconds": [
                 {
                     "context": line.context,
@@ -181,9 +176,10 @@ class AutoDecider:
                         phase: [round(1e3 * value, 3) for value in values]
                         for phase, values in line.seconds.items()
                     },
+                    **{name: [round(r, 3) for r in of[at]] for name, of in drifts.items()},
                     "gain": [round(self.gain(rows, line.context), 3) for rows in line.rows],
                 }
-                for line in lines
+                for at, line in enumerate(lines)
             ],
         }
 
@@ -196,14 +192,17 @@ class AutoDecider:
         self.switches += 1
 
     def _is_due_for_probe(self, gain: float) -> bool:
-        """With the gain of this batch at what is accepted now."""
+        """With the gain of this batch by what is accepted, and what it costs, at present."""
         if self._batches <= self._probe_after:
             return False
         enough = 1 + self._rules.margin
         if gain > enough:
             return False  # the load swings; what is accepted would do
-        hoped = self.acceptance.prior_accept_length / self.acceptance.accept_length
-        return gain * hoped > enough
+        length, assumed = self.acceptance.accept_length, self.acceptance.prior_accept_length
+        assert self.refreshes.start is not None
+        # No cycle is timed while it is off, so that what made cycles slow may be gone.
+        at_start = length * _speed(self.refreshes.start, *self._last)
+        return max(gain * assumed / length, at_start) > enough
 
     def _probe(self) -> None:
         """On for a dwell, with what was seen before counting little beside what is seen now."""
@@ -219,6 +218,11 @@ class AutoDecider:
         if rows == 1:
             return "it pays at no number of requests"
         return f"it stops to pay at {_count(rows, 'request')}"
+
+
+def _speed(table: CostTable, rows: int, context: float) -> float:
+    """Cycles in the time of a plain step."""
+    return table.step_seconds(rows, context) / table.cycle_seconds(rows, context)
 
 
 def _count(number: int, noun: str) -> str:

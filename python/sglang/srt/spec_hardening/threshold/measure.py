@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..self_test import quiet, scope
+from . import exchange
 from .auto import AutoDecider
 from .cells import MeasureError, line_of, phases, plan_cells, spread_out
 from .cost import CostTable, Line
@@ -48,8 +49,8 @@ def measure(scheduler: Any) -> None:
         quiet.flush(scheduler)
         table = _agreed(scheduler, _measured(scheduler, begun))
     threshold.on, threshold.counts = kept
-    decider.table = table
-    decider.forget()
+    decider.begin(table)
+    exchange.attach(scheduler)
     if scheduler.metrics_reporter.is_stats_logging_rank:
         cells = sum(len(line.rows) for line in table.lines)
         logger.info(

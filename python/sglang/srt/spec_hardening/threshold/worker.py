@@ -30,6 +30,7 @@ from .. import consensus, construction, cycle, start
 from . import Decider, ThresholdError, kv_only, make_decider, pending, plain_step
 from .auto import AutoDecider
 from .catch_up import catch_up, write_only
+from .exchange import Exchange
 from .measure import measure
 from .pending import CAPACITY
 from .plain_graphs import PlainGraphs, capture
@@ -94,6 +95,7 @@ class BatchThreshold:
         kv_only: whether the draft catches up by its KV alone while speculation stays off.
         counts: batches on and off, switches, catching-ups and how many of them by the KV alone.
         forced: decides in place of `decider` while the start-up self-test runs; not counted.
+        exchange: on rank 0 with `auto`, what live batches take; None elsewhere.
     """
 
     worker: Any
@@ -105,10 +107,13 @@ class BatchThreshold:
     on: bool = True
     counts: Counter[str] = field(default_factory=Counter)
     forced: Iterator[bool] | None = None
+    exchange: Exchange | None = None
 
     def prefilled(self, batch: Any) -> None:
         """The rows of a prefill hold requests that the draft prefills as well."""
         self.behind.clear(batch.req_pool_indices_cpu.tolist())
+        if self.exchange is not None:
+            self.exchange.sampler.prefilled()
 
     def step(
         self,
@@ -121,14 +126,19 @@ class BatchThreshold:
         Before it speculates the draft has caught up, and `batch.spec_info` says where it starts.
         """
         rows: list[int] = batch.req_pool_indices_cpu.tolist()
-        on = self._decide(len(rows), sum(req.seqlen for req in batch.reqs))
+        tokens = sum(req.seqlen for req in batch.reqs)
+        on = self._decide(len(rows), tokens)
         counts = self.behind.of(rows)
-        consensus.record_threshold(on, counts)
+        catches_up = max(counts) > 0 if on else max(counts) >= self.behind.capacity
+        tables = self.decider.refreshes.times if isinstance(self.decider, AutoDecider) else 0
+        consensus.record_threshold(on, counts, tables)
+        if self.exchange is not None:
+            self.exchange.sampler.batch(on, len(rows), tokens, catches_up)
         if on:
-            if any(counts):
+            if catches_up:
                 self._catch_up(batch, rows, counts)
             return None
-        if max(counts) >= self.behind.capacity:
+        if catches_up:
             self._catch_up(batch, rows, counts, stays_off=True)
             counts = [0] * len(rows)
         return self._plain(batch, rows, counts, on_publish, grammar_barrier)
