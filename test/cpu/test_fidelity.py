@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from kit import drawn_asks, processors, tampered
+from kit import drawn_asks, processors, tampered, thinking
 from kit.asking import Ask, Reply, ask
 from kit.fidelity_servers import COMING, ORACLE, PROMPT, asks_of, both, launch
 from kit.penalized_oracle import greedy
@@ -23,6 +23,7 @@ from kit.servers import LOGS, ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import Plan
+from sglang_spec.models.tiny.plan import EOS
 from sglang_spec.server import Launch, Server
 
 
@@ -140,6 +141,17 @@ def check_retracted(client: Client) -> None:
     for one, reply in zip(asks, replies, strict=True):
         assert list(reply.tokens) == greedy(ORACLE, one.prompt, one.sampling), one
     assert sum(reply.retractions for reply in replies) > 2
+    reasoned = [
+        Ask(prompt, {"max_new_tokens": 32, "regex": "(t[0-9]+){16}"}, reasoning=True)
+        for prompt in thinking.prompts().values()
+    ]
+    for one, reply in zip(reasoned, replies := ask(client, reasoned), strict=True):
+        right = ORACLE.greedy(one.prompt, 32)
+        ruled = right[right.index(thinking.END) + 1 :][:16]
+        if thinking.END not in ruled:
+            assert list(reply.tokens) == [*right[: right.index(thinking.END) + 1], *ruled, EOS], one
+        assert reply.reasoning == right.index(thinking.END) + 1, one
+    assert sum(reply.retractions for reply in replies) > 0
 
 
 def test_plain_decoding_with_overlap_has_no_lag(servers: ServerPool, tiny: Pair) -> None:

@@ -5,7 +5,10 @@ Every server has a reasoning parser: a grammar waits for the end of the reasonin
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -71,3 +74,113 @@ def test_a_grammar_begins_where_the_reasoning_ends(plain: Client, spec: Client) 
         if pattern := one.sampling.get("regex"):
             said = "".join(thinking.WORDS[token] for token in reply.tokens[place + 1 :])
             assert re.fullmatch(f"{pattern}<eos>", said) or len(reply.tokens) == 24, one
+
+
+def test_sampled_answers_keep_to_their_grammar(plain: Client, spec: Client) -> None:
+    """With a seed, so that there is one right answer; half of them reason before."""
+    asks = [
+        Ask(
+            prompt,
+            {"max_new_tokens": 24, "sampling_seed": place, **heat, field: text},
+            reasoning=on,
+        )
+        for place, prompt in thinking.prompts().items()
+        for heat in (
+            {"max_new_tokens": 24, "temperature": 1.0},
+            {"max_new_tokens": 24, "temperature": 4.0, "min_p": 0.01},
+        )
+        for field in ("json_schema", "structural_tag", "regex")
+        for text in thinking.RULES[field][:1]
+        for on in (False, True)
+    ]
+    replies = both(plain, spec, asks)
+    schemas = zip(asks, replies, strict=True)
+    ended = [r.text for a, r in schemas if "json_schema" in a.sampling and not a.reasoning]
+    assert all(list(json.loads(text)) == ["said"] for text in ended if text.endswith("}"))
+    assert sum(sum(reply.accepted[1:]) for reply in replies) > 0
+
+
+def test_reasoning_is_counted_up_to_the_end_of_the_answer(plain: Client, spec: Client) -> None:
+    """It ends before the reasoning does, or with it, at each place of a run."""
+    prompt = thinking.prompts()[8]
+    coming = ORACLE.greedy(prompt, 9)
+    words = [thinking.WORDS[token] for token in coming]
+    ends: list[dict[str, Any]] = [{"max_new_tokens": n} for n in range(1, 10)]
+    ends += [{"stop_token_ids": [token]} for token in coming]
+    ends += [{"stop": [word + " "]} for word in words] + [{"stop_regex": words[5] + " t[0-9]+ "}]
+    asks = [Ask(prompt, {"max_new_tokens": 24, **end}, reasoning=True) for end in ends]
+    asks += [
+        Ask(one.prompt, {**one.sampling, "regex": "(t[0-9]+)+"}, reasoning=True) for one in asks
+    ]
+    for one, reply in zip(asks, both(plain, spec, asks), strict=True):
+        assert reply.reasoning == min(len(reply.tokens), 9), one
+
+
+def chatted(client: Client, prompt: tuple[int, ...], stream: bool, **fields: Any) -> list[Any]:
+    """Reasoning, content, end and usage of a chat answer, put together if it is streamed."""
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    reply = client.post(
+        "/v1/chat/completions",
+        model="default",
+        messages=[{"role": "user", "content": thinking.message(prompt)}],
+        temperature=0,
+        max_tokens=32,
+        stream=stream,
+        **options,
+        **fields,
+    )
+    assert reply.status_code == 200, reply.text
+    lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line]
+    bodies = [json.loads(line) for line in lines if line != "[DONE]"]
+    text = {"reasoning_content": "", "content": ""}
+    for choice in (choice for body in bodies for choice in body["choices"]):
+        for key in text:
+            text[key] += choice["delta" if stream else "message"].get(key) or ""
+        finish = choice["finish_reason"]
+    usage = bodies[-1]["usage"]
+    return [*text.values(), finish, usage["completion_tokens"], usage["reasoning_tokens"]]
+
+
+def test_a_chat_answer_is_reasoned_and_then_keeps_to_its_format(
+    plain: Client, spec: Client
+) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "said", "schema": thinking.SCHEMA}}
+    tags = {"type": "structural_tag", **thinking.STRUCTURES}
+    for place, form in ((1, schema), (3, schema), (4, schema), (6, schema), (4, tags)):
+        prompt = thinking.prompts(chat=True)[place]
+        whole, streamed = (
+            [chatted(one, prompt, stream, response_format=form) for one in (plain, spec)]
+            for stream in (False, True)
+        )
+        assert whole[0] == whole[1] and streamed[0] == streamed[1]
+        assert streamed[0][2:] == whole[0][2:] and whole[0][-1] == place + 1
+        assert whole[0][0].split() == [
+            thinking.WORDS[token] for token in ORACLE.greedy(prompt, place)
+        ]
+        if form is schema:
+            assert list(json.loads(whole[0][1])) == ["said"]
+
+
+def test_grammars_of_aborted_requests_leave_nothing_behind(plain: Client, spec: Client) -> None:
+    asks = [
+        Ask(prompt, {"max_new_tokens": 24, "regex": f"(t[0-9]+){{{3 + place}}}"}, reasoning=True)
+        for place, prompt in thinking.prompts().items()
+    ]
+    long = {"max_new_tokens": 900, "temperature": 0, "ignore_eos": True}
+    with ThreadPoolExecutor() as pool:
+        aborted = pool.submit(
+            spec.post,
+            "/generate",
+            input_ids=[list(one.prompt) for one in asks for _ in range(2)],
+            sampling_params=[
+                {**long, "regex": rule}
+                for one in asks
+                for rule in (one.sampling["regex"], "(t[0-9]+)+")
+            ],
+            require_reasoning=True,
+        )
+        while not aborted.done():
+            time.sleep(0.1)
+            spec.post("/abort_request", rid="", abort_all=True)
+    assert "abort" in aborted.result().text.lower()
+    both(plain, spec, asks)

@@ -64,7 +64,10 @@ PENALTIES = f"{CPU}::test_penalties_give_the_plain_tokens"
 DRAWN = f"{CPU}::test_drawn_requests_get_the_plain_answers"
 CUT = f"{ENDS}::test_answers_end_inside_an_accepted_run"
 GRAMMAR = f"{ENDS}::test_grammars_end_inside_an_accepted_run"
+RULED = f"{ENDS}::test_sampled_answers_keep_to_their_grammar"
+CHATTED = f"{ENDS}::test_a_chat_answer_is_reasoned_and_then_keeps_to_its_format"
 REASONED = f"{ENDS}::test_a_grammar_begins_where_the_reasoning_ends"
+COUNTED = f"{ENDS}::test_reasoning_is_counted_up_to_the_end_of_the_answer"
 FIRST_END = f"{ENDS}::test_the_first_of_several_ends_in_a_run_counts"
 CALLED = f"{CPU}::test_processors_give_the_plain_tokens"
 MINIMUM = f"{CPU}::test_stop_tokens_are_banned_for_exactly_so_many_tokens"
@@ -88,10 +91,10 @@ ROWS = (
         Cell("not tested"), Cell("not tested"))),
     row("`custom_logit_processor`, `custom_params`", CALLED, CALLED, f"{GPU}::test_processors"),
     row("`regex`, `ebnf`", GRAMMAR, GRAMMAR),
-    row("`json_schema`, also as `response_format`", f"{CLIENT}::test_chat", DRAWN),
-    row("`structural_tag`", REASONED, DRAWN),
-    row("grammars after reasoning (`--reasoning-parser`, `require_reasoning`)", REASONED, DRAWN),
-    row("`usage.reasoning_tokens`", DRAWN, DRAWN),
+    row("`json_schema`, also as `response_format`", f"{CLIENT}::test_chat", RULED),
+    row("`structural_tag`, also as `response_format`", CHATTED, RULED),
+    row("grammars after reasoning (`--reasoning-parser`, `require_reasoning`)", REASONED, RULED),
+    row("`usage.reasoning_tokens`", COUNTED, DRAWN),
     row("several ends in one accepted run", FIRST_END, DRAWN),
     row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN),
     row("`max_new_tokens`", CUT, DRAWN, GPU_PENALTIES),
