@@ -19,6 +19,8 @@ def header_faults(header: Header) -> list[str]:
     ]
     if not header.subject or PLACEHOLDER in header.subject:
         found.append("Subject is missing")
+    elif header.subject.lower().startswith("subject:"):
+        found.append(f"Subject says what it is twice: {header.subject}")
     if not header.body.strip() or PLACEHOLDER in header.body:
         found.append("Description is missing")
     if AUTHOR.fullmatch(header.author) is None:

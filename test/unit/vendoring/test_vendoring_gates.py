@@ -84,6 +84,7 @@ def test_header_without_a_field(patched: Project, key: str) -> None:
     ("old", "new", "fault"),
     [
         ("Widen the default\n", "TODO\n", "Subject is missing"),
+        ("Subject: Widen", "Subject: Subject: Widen", "says what it is twice"),
         ("Because one token is few.\n", "TODO\n", "Description is missing"),
         ("Because one token is few.\n\n", "", "Description is missing"),
         ("From: Ada Example <ada@example.org>", "From: Ada", "Author is not"),

@@ -19,7 +19,7 @@ from sglang.srt.speculative import eagle_utils
 
 register_cpu_ci(est_time=14, suite="base-a-test-cpu")
 
-_ROWS, _VOCABULARY = 3, 8
+_ROWS, _VOCABULARY = 3, 16
 
 
 class _Request:
