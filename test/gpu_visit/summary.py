@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 from kit import gpu_record
 from kit.gpu_record import FAILED, PASSED, SKIPPED, Result
 
+from .code import code_hash
+
 FILE, TABLE, RECORD, JUNIT = "summary.json", "summary.txt", "gpu.json", "junit.xml"
 LAST = 4  # lines of the log of a job that failed without a test that did
 _CASES = {"passed": None, "failed": "failure", "skipped": "skipped", "cut-off": "skipped"}
@@ -31,19 +33,25 @@ def read(file: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def passed_before(content: Mapping[str, Any], patch_set: str | None) -> dict[str, tuple[str, ...]]:
-    """Of each job the tests that passed, if the patch set is the same; a job that passed as a
-    whole has "*" besides.
+def passed_before(
+    content: Mapping[str, Any], here: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """Of each job the tests that passed, if it was the same code on the same kind of GPU; a job
+    that passed as a whole has "*" besides.
+
+    Args:
+        here: what a visit made here would say it is `about`.
 
     Raises:
-        SummaryError: it is of another patch set.
+        SummaryError: it is of another patch set, other modules or tests, or other GPUs.
     """
-    theirs = content["about"].get("patch_set")
-    if theirs != patch_set:
-        raise SummaryError(
-            f"the summary is of patch set {str(theirs)[:12]}, here is {str(patch_set)[:12]}; what "
-            "passed there says nothing here, so leave --resume out"
-        )
+    then, now = _same(content["about"]), _same(here)
+    for what, value in now.items():
+        if then[what] != value:
+            raise SummaryError(
+                f"the summary is of {what} {then[what]}, here is {value}; what passed there says "
+                "nothing here, so leave --resume out"
+            )
     found = {}
     for job in content["jobs"]:
         whole = ["*"] if job["state"] in ("passed", "passed before") else []
@@ -56,7 +64,17 @@ def about(gpus: Sequence[str]) -> dict[str, Any]:
     """On what and with what the visit is made."""
     seen = gpu_record.provenance([], [])
     del seen["files"], seen["tests"], seen["seconds"]
-    return {**seen, "used": list(gpus)}
+    return {**seen, "code": code_hash(), "used": list(gpus)}
+
+
+def _same(about: Mapping[str, Any]) -> dict[str, str]:
+    """What has to be equal for a test that passed to have passed."""
+    names = sorted({gpu["name"] for gpu in about.get("gpus", ())})
+    return {
+        "patch set": str(about.get("patch_set"))[:12],
+        "code": str(about.get("code"))[:12],
+        "GPUs": ", ".join(names) or "none",
+    }
 
 
 def write(out: Path, content: Mapping[str, Any]) -> list[str]:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kit import gpu_record
-
 from . import bring, summary
 from .machine import Machine
 from .plan import Job, Plan
@@ -62,6 +60,9 @@ class Visit:
                     self.keep("running")
                     told = self._now
                 time.sleep(LOOK_EVERY)
+        except BaseException as error:
+            why = f"{type(error).__name__}: {error}"  # the disk is full, say: it must not read done
+            raise
         finally:
             running = [work for work in self.works.values() if not work.looked_at()]
             end_all(running, why or TIME_OVER)
@@ -126,10 +127,9 @@ def resumed(file: Path) -> dict[str, tuple[str, ...]]:
     """What passed in the visit of that summary.
 
     Raises:
-        SummaryError: it is no summary, or one of another patch set.
+        SummaryError: it is no summary, or one of other code or other GPUs.
     """
-    patch_set = gpu_record.stamp()["patch_set"]
-    return summary.passed_before(summary.read(file), patch_set)
+    return summary.passed_before(summary.read(file), summary.about(()))
 
 
 def printed(content: Mapping[str, Any], as_json: bool) -> str:

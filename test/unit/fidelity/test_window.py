@@ -30,10 +30,13 @@ def own_book(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fidelity, "_BOOKS", {})
 
 
-def step(batch: Batch, verify: Verify, accepted: list[list[int]], padded: int = 0) -> None:
+def step(
+    batch: Batch, verify: Verify, accepted: list[list[int]], padded: int = 0, room: int = 0
+) -> None:
     """One verify step, judged at every node; then the host learns what was accepted.
 
-    `accepted` are the nodes on the accepted way of each request, root first.
+    `accepted` are the nodes on the accepted way of each request, root first; the index of them has
+    `room` for so many more.
     """
     rows = len(batch.reqs)
     stored = torch.randn(rows * verify.draft_token_num, VOCABULARY + padded)
@@ -50,7 +53,7 @@ def step(batch: Batch, verify: Verify, accepted: list[list[int]], padded: int = 
         expected = judged(req, output, before[place])
         torch.testing.assert_close(logits[place], expected, rtol=1e-6, atol=1e-6)
     if window is not None:
-        depth = verify.max_tree_depth
+        depth = verify.max_tree_depth + room
         index = torch.full((rows, depth), -1, dtype=torch.int32)
         for row, nodes in enumerate(accepted):
             for order, node in enumerate(nodes):
@@ -122,6 +125,18 @@ def test_requests_come_and_go() -> None:
     gc.collect()
     (book,) = fidelity._BOOKS.values()
     assert len(book.ledger.length) <= 16  # seven at a time, and those that the plan still holds
+
+
+def test_a_tree_may_have_fewer_tokens_than_steps() -> None:
+    """The index of the accepted has a column for each step then; also where lines lie apart."""
+    dice = random.Random(5)
+    reqs = [Request([1], frequency_penalty=0.75, max_new_tokens=99) for _ in range(3)]
+    for here in (reqs, [reqs[0], reqs[2]], [reqs[2], reqs[0]]):
+        tokens = [[req.output_ids[-1], *dice.sample(range(20, 40), 3)] for req in here]
+        verify = Verify(tokens, [[0, 0, 0, 1]] * len(here), tree_topk=3)
+        accepted = [[0, 1, 3] for _ in here]
+        step(Batch(here), verify, accepted, room=4)
+        told(Batch(here), verify, accepted, [7 for _ in here])
 
 
 def test_the_ledger_widens_with_a_long_output(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from gpu_visit import bring, summary
+from gpu_visit import bring, code, summary
 from gpu_visit.machine import Machine
 from gpu_visit.plan import Benchmark, Job, Lane, Plan, PlanError, read
 from gpu_visit.schedule import Schedule, Start, foreseen, hindrance
@@ -203,10 +203,38 @@ def test_what_comes_back_is_few_files_and_small(tmp_path: Path) -> None:
         assert kept is not None and kept.read().endswith(b"the end")
 
 
-def test_a_summary_of_another_patch_set_or_of_something_else_is_refused(tmp_path: Path) -> None:
-    content = {"about": {"patch_set": "a" * 64}, "jobs": []}
-    with pytest.raises(summary.SummaryError, match="patch set aaaaaaaaaaaa, here is b"):
-        summary.passed_before(content, "b" * 64)
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("patch_set", "a" * 64, "patch set aaaaaaaaaaaa, here is "),
+        ("code", "c" * 64, "code cccccccccccc, here is "),
+        ("gpus", [{"name": "Other"}], "GPUs Other, here is "),
+    ],
+)
+def test_a_summary_of_other_code_or_other_gpus_is_refused(
+    key: str, value: object, says: str
+) -> None:
+    here = summary.about(())
+    assert summary.passed_before({"about": here, "jobs": []}, here) == {}
+    with pytest.raises(summary.SummaryError, match=says):
+        summary.passed_before({"about": {**here, key: value}, "jobs": []}, here)
+
+
+def test_the_code_is_that_of_modules_and_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = code.code_hash()
+    assert ours == code.code_hash() and len(ours) == 64
+    monkeypatch.setattr(code, "TESTS", tmp_path / "test")
+    (tmp_path / "test/results").mkdir(parents=True)
+    seen = {ours, code.code_hash()}
+    (tmp_path / "test/test_one.py").write_text("1")
+    seen.add(code.code_hash())
+    (tmp_path / "test/results/run.py").write_text("1")
+    assert code.code_hash() in seen and len(seen) == 3
+
+
+def test_something_else_is_no_summary(tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     for text in ("", "{}", json.dumps({"about": {}, "jobs": [{"name": 1}]})):
         file.write_text(text)

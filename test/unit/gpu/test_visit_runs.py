@@ -15,7 +15,10 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
+from gpu_visit import visit
 from gpu_visit.__main__ import main
+from gpu_visit.machine import Machine
+from gpu_visit.plan import read
 from kit import gpu_record
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -262,6 +265,19 @@ def test_a_visit_that_is_killed_leaves_its_tests_on_record_and_no_process(files:
     )  # fmt: skip
     assert shown.returncode == 0 and "running" in shown.stdout
     assert "test_quick" in (plan.parent / "home/tests.jsonl").read_text()
+
+
+def test_a_visit_that_breaks_is_not_done(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(visit, "begin", full)
+    plan = files({"bad": BAD})
+    out = plan.parent / "out"
+    with pytest.raises(OSError, match="No space left"):
+        visit.Visit(read(plan), Machine(("0",), 100.0, 4), out, 100.0).run()
+    content = json.loads((out / "summary.json").read_text())
+    assert content["state"] == "partial" and "No space left" in content["why"]
 
 
 @pytest.mark.parametrize(

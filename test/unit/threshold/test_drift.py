@@ -44,8 +44,8 @@ class Server:
         self.step = self.cycle = 1.0
         self.noise = lambda: 1.0
 
-    def run(self, batches: int, rows: int, context: int = 1000) -> list[bool]:
-        """What was decided for batches of so many requests, each of them timed."""
+    def run(self, batches: int, rows: int, context: int = 1000, timed: int = 1) -> list[bool]:
+        """What was decided for batches of so many requests, one in `timed` of them timed."""
         decided = []
         for _ in range(batches):
             # As a message travels: written out and read again.
@@ -57,7 +57,8 @@ class Server:
             assert on == other
             decided.append(on)
             self.drift.batch()
-            self.drift.add(on, rows, context, self.took(on, rows, context))
+            if len(decided) % timed == 0:
+                self.drift.add(on, rows, context, self.took(on, rows, context))
         return decided
 
     def took(self, on: bool, rows: int, context: int) -> float:
@@ -221,6 +222,28 @@ def test_what_made_cycles_slow_may_be_gone_so_they_are_tried_again() -> None:
     server.cycle = 1.0
     decided = server.run(4000, 16)
     assert all(decided[-500:])
+
+
+def test_so_they_are_where_prefills_leave_too_few_times_of_a_try() -> None:
+    server = Server()
+    server.cycle = 4.0
+    server.run(600, 16)
+    assert not server.ranks[0].on
+    server.cycle = 1.0
+    decided = server.run(12_000, 16, timed=5)
+    assert all(decided[-500:])
+
+
+def test_a_cell_that_is_seldom_used_does_not_keep_what_it_had() -> None:
+    server = Server()
+    server.step = server.cycle = 3.0
+    server.run(600, 1)
+    server.step = server.cycle = 1.0
+    for _ in range(20):
+        server.run(1000, 16)
+        server.run(1, 1)
+    ratios = server.ranks[0].refreshes.ratios(server.ranks[0].table, "cycle")
+    assert ratios[0][0] < 1.1
 
 
 def test_without_a_change_it_is_not_tried_for_load_alone() -> None:

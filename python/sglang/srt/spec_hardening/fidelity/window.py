@@ -183,8 +183,10 @@ class Window:
         if is_chain:
             way = self._ways.tokens
         else:
-            # Behind its end a way has -1, which is a node as good as any.
-            nodes = pick(accept_index, plan.rows).long()
+            # Behind its end a way has -1, which is a node as good as any. There may be room for
+            # more tokens than the tree has, where it has fewer than steps; no way is that long.
+            longest = self._verify.draft_token_num
+            nodes = pick(accept_index[:, :longest], plan.rows).long()
             way = self._verify.draft_token.take(nodes).long()
         accepted = plan.terms.accepted(lengths, way.shape[1])
         self._ledger.add(plan.lines, way, accepted, lengths, is_chain)

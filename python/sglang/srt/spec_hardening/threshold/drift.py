@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 @dataclass
 class _Seen:
-    """Samples of one cell as (batch, ratio), and the ratio that was made of them."""
+    """Samples of one cell as (batch, ratio), the ratio made of them, and at which batch it was."""
 
     samples: deque[tuple[int, float]]
     ratio: float | None = None
@@ -100,7 +100,6 @@ class Drift:
         ratio = min(max(seconds / expected, 1 / limit), limit)
         seen = self._seen.setdefault(cell, _Seen(deque(maxlen=self.pace.window)))
         seen.samples.append((self._batch, ratio))
-        seen.last = self._batch
         self.samples += 1
 
     def look(self) -> CostTable | None:
@@ -111,7 +110,7 @@ class Drift:
         found = {cell: self._judged(self._in_use[cell], seen) for cell, seen in self._seen.items()}
         for cell, ratio in found.items():
             if ratio is not None:
-                self._seen[cell].ratio = ratio
+                self._seen[cell].ratio, self._seen[cell].last = ratio, self._batch
         ratios = {cell: self._ratio(cell) for cell in self._in_use}
         least = self.pace.least
         if all(abs(ratio / self._in_use[cell] - 1) <= least for cell, ratio in ratios.items()):
@@ -142,8 +141,9 @@ class Drift:
         return min(max(middle, present / pace.most), present * pace.most)
 
     def _ratio(self, cell: Cell) -> float:
-        """What a cell has, or else the nearest of its kind; cells not seen for long follow those
-        that were. A kind of which none was timed lately stays as it is."""
+        """What a cell has, or else the nearest of its kind; cells not judged for long follow those
+        that were. A kind of which none was judged lately is as at start: what made it slow may be
+        gone, and it might be used too seldom ever to show that."""
         known = {
             one: seen
             for one, seen in self._seen.items()
@@ -151,7 +151,7 @@ class Drift:
         }
         lately = [one for one, seen in known.items() if self._batch - seen.last <= self.pace.stale]
         if not lately:
-            return self._in_use[cell]
+            return 1.0
         nearest = min(lately, key=lambda one: (self._distance(cell, one), one))
         ratio = known[nearest].ratio
         assert ratio is not None
