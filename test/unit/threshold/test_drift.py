@@ -213,25 +213,23 @@ def test_a_catching_up_that_is_not_in_a_step_is_not_missed_in_it() -> None:
     assert not server.ranks[0].on and server.drift.samples == 1000 and server.refreshes == 0
 
 
-def test_what_made_cycles_slow_may_be_gone_so_they_are_tried_again() -> None:
-    """Accepted drafts are plenty, so that nothing else would have it tried."""
+def after_a_slow_spell() -> Server:
+    """Off because cycles were slow, which they are no more. Accepted drafts are plenty, so that
+    nothing else would have it tried."""
     server = Server()
     server.cycle = 4.0
     server.run(600, 16)
     assert not server.ranks[0].on
     server.cycle = 1.0
-    decided = server.run(4000, 16)
-    assert all(decided[-500:])
+    return server
+
+
+def test_what_made_cycles_slow_may_be_gone_so_they_are_tried_again() -> None:
+    assert all(after_a_slow_spell().run(4000, 16)[-500:])
 
 
 def test_so_they_are_where_prefills_leave_too_few_times_of_a_try() -> None:
-    server = Server()
-    server.cycle = 4.0
-    server.run(600, 16)
-    assert not server.ranks[0].on
-    server.cycle = 1.0
-    decided = server.run(12_000, 16, timed=5)
-    assert all(decided[-500:])
+    assert all(after_a_slow_spell().run(12_000, 16, timed=5)[-500:])
 
 
 def test_a_cell_that_is_seldom_used_does_not_keep_what_it_had() -> None:
