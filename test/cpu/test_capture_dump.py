@@ -171,7 +171,10 @@ def _with_ids(draft: Path, folder: Path, ids: list[int]) -> Path:
     def edit(config: Config) -> None:
         config["eagle_config"][IDS] = ids
 
-    return copy(draft, folder / f"draft{ids[0]}", edit)
+    edited = copy(draft, folder / f"draft{ids[0]}", edit)
+    # With its fingerprint the wrong layers would be refused, as the draft of the incident was not.
+    (edited / "capture_fingerprint.json").unlink()
+    return edited
 
 
 def _accept_length(servers: ServerPool, pair: Pair, draft: Path) -> float:
