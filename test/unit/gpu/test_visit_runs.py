@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,24 @@ def test_what_passed_is_not_run_again_and_only_at_the_same_patch_set(files: File
     assert refused.returncode == 2 and "patch set ffffffffffff" in refused.stderr
 
 
+@contextmanager
+def under_way(plan: Path, is_far: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
+    """A visit that has come so far; killed at the end, if it is not over by then."""
+    with (plan.parent / "said").open("w") as said:
+        child = subprocess.Popen(
+            command(plan), env=environment(), cwd=plan.parent, stdout=said, stderr=said
+        )
+    try:
+        until = time.monotonic() + 100
+        while not is_far():
+            assert time.monotonic() < until and child.poll() is None
+            time.sleep(0.1)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
 @pytest.mark.parametrize(
     # The second takes the same way; too much for every run.
     "number",
@@ -213,23 +232,12 @@ def test_a_visit_that_is_ended_keeps_what_it_has_and_leaves_nothing(
 ) -> None:
     plan = files({"bad": BAD}, {"speed": ', "sleep"]\nseconds = 500'})
     out = plan.parent / "out"
-    with (plan.parent / "said").open("w") as said:
-        child = subprocess.Popen(
-            command(plan), env=environment(), cwd=plan.parent, stdout=said, stderr=said
-        )
-    try:
-        until = time.monotonic() + 100
-        while not (out / "speed/began").exists():
-            assert time.monotonic() < until and child.poll() is None
-            time.sleep(0.1)
+    with under_way(plan, lambda: (out / "speed/began").exists()) as child:
         assert json.loads((out / "summary.json").read_text())["state"] == "running"
         family = psutil.Process(child.pid).children(recursive=True)
         assert family
         child.send_signal(number)
         assert child.wait(40) == 128 + number
-    finally:
-        child.kill()
-        child.wait()
     assert not [one for one in family if one.is_running() and one.status() != "zombie"]
     content = json.loads((out / "summary.json").read_text())
     jobs = {job["name"]: job for job in content["jobs"]}
@@ -241,19 +249,8 @@ def test_a_visit_that_is_ended_keeps_what_it_has_and_leaves_nothing(
 def test_a_visit_that_is_killed_leaves_its_tests_on_record_and_no_process(files: Files) -> None:
     plan = files({"slow": "seconds = 500"})
     report = plan.parent / "out/slow/tests.jsonl"
-    with (plan.parent / "said").open("w") as said:
-        child = subprocess.Popen(
-            command(plan), env=environment(), cwd=plan.parent, stdout=said, stderr=said
-        )
-    try:
-        until = time.monotonic() + 100
-        while not report.exists() or "test_slow" not in report.read_text():
-            assert time.monotonic() < until and child.poll() is None
-            time.sleep(0.1)
+    with under_way(plan, lambda: report.exists() and "test_slow" in report.read_text()) as child:
         family = psutil.Process(child.pid).children(recursive=True)
-    finally:
-        child.kill()
-        child.wait()
     kept = [json.loads(line) for line in report.read_text().splitlines()]
     assert [one["outcome"] for one in kept] == ["started", "passed", "started"]
     _, alive = psutil.wait_procs(family, timeout=20)
