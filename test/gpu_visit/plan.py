@@ -74,8 +74,8 @@ class Benchmark(Job):
     """One program. `argv` begins with `python`; {out}, {seconds} and {gpus} stand for its folder,
     the seconds that it has, and the number of its GPUs. `results` are files that it writes there.
 
-    It has its GPUs for itself; with `beside` others may have the other GPUs meanwhile, else the
-    whole host is quiet.
+    It has its GPUs for itself; with `beside` others may have the other GPUs meanwhile, else only
+    other benchmarks, and only where each GPU has enough cores of its own (`machine.roomy`).
     """
 
     argv: tuple[str, ...]

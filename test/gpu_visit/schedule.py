@@ -97,8 +97,7 @@ class Schedule:
     def _place(self, job: Job) -> tuple[str, ...]:
         """GPUs for it, the emptiest first; none where it has to wait."""
         others = list(self.running.values())
-        quiet = isinstance(job, Benchmark) and not job.beside
-        if others and (quiet or any(_is_quiet(start.job) for start in others)):
+        if not all(self._bear(job, start.job) for start in others):
             return ()
         if sum(s.job.servers for s in others) + job.servers > self.machine.servers:
             return ()
@@ -114,6 +113,13 @@ class Schedule:
             if gpu not in closed and taken[gpu] <= room and not (job.alone and taken[gpu])
         ]
         return tuple(sorted(free[: job.needs])) if len(free) >= job.needs else ()
+
+    def _bear(self, one: Job, other: Job) -> bool:
+        """Whether both may run at once, on whichever GPUs. A lane starts servers all the time,
+        which is never quiet."""
+        if not (_is_quiet(one) or _is_quiet(other)):
+            return True
+        return self.machine.roomy and one.kind == other.kind == BENCHMARK
 
 
 def _widest(jobs: list[Job]) -> list[Job]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import bring, summary
 from .machine import Machine
-from .plan import Job, Plan
+from .plan import BENCHMARK, Job, Plan
 from .schedule import Schedule, hindrance
 from .work import ROOT, Work, begin, end_all, result
 
@@ -87,7 +87,9 @@ class Visit:
         starts = self.schedule.starts(self._now)
         for start in starts:
             done = self.before.get(start.job.name, ())
-            self.works[start.job.name] = begin(start, self.out, done)
+            own = self.machine.roomy and start.job.kind == BENCHMARK
+            cores = self.machine.cores_of(start.gpus) if own else ()
+            self.works[start.job.name] = begin(start, self.out, done, cores)
             where = ",".join(start.gpus)
             self.say(f"begun: {start.job.name}, at most {start.limit:.0f} s on GPU {where}")
         return bool(ended or starts)

@@ -57,15 +57,18 @@ class Work:
         self.status, self.took = status, time.monotonic() - self.began
 
 
-def begin(start: Start, out: Path, done: Sequence[str]) -> Work:
-    """`done` are the ids of tests to leave out."""
+def begin(start: Start, out: Path, done: Sequence[str], cores: Sequence[int] = ()) -> Work:
+    """`done` are the ids of tests to leave out, `cores` those that it may use (none: all)."""
     folder = out / start.job.name
     folder.mkdir(parents=True, exist_ok=True)
     for name in (LOG, REPORT):
         (folder / name).unlink(missing_ok=True)
     (folder / "done.txt").write_text("".join(f"{test}\n" for test in done))
     words, environment = command(start, folder), {**os.environ, **variables(start, folder)}
-    return Work(start, folder, process.spawn(words, folder / LOG, environment), time.monotonic())
+    child = process.spawn(words, folder / LOG, environment)
+    if cores:
+        os.sched_setaffinity(child.pid, cores)  # it starts an interpreter first, which hands it on
+    return Work(start, folder, child, time.monotonic())
 
 
 def end_all(works: Sequence[Work], why: str) -> None:
