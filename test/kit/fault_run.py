@@ -21,6 +21,7 @@ from sglang_spec.models import Pair
 from sglang_spec.server import Launch, Server, Speculation, cpu_arguments
 
 from . import standing
+from .litter import Litter
 from .preloaded import Zygote
 from .servers import LOGS, spawner
 
@@ -102,9 +103,10 @@ def run_server(
         arguments=("--tp-size", str(plan.tp), "--skip-server-warmup", *plan.arguments),
         environment=plan.full_environment(),
     )
-    before = _litter()
+    litter = Litter()
     log = _log("http", plan)
     server = start(launch, log) if start else Server(launch, log, spawn=spawner(zygote))
+    litter.of(server.pid)
     begun = time.monotonic()
     greens: list[str] = []
     reds: list[str] = []
@@ -129,7 +131,10 @@ def run_server(
         orphans = _orphans(server.pid) if code is not None else ()
     finally:
         server.stop()
-    left = (*orphans, *_left(server.port, before)) if code is not None else ()
+        litter.close()
+    left: tuple[str, ...] = ()
+    if code is not None:
+        left = (*orphans, *_listening(server.port), *litter.left(GRACE))
     return Outcome(code, last_line(log), seconds, tuple(greens), tuple(reds), left=left, log=log)
 
 
@@ -150,7 +155,7 @@ def run_engine(
         **_as_arguments([*flags, *plan.arguments]),
     }
     request = {"engine": engine, "generate": plan.tokens, **options}
-    before = _litter()
+    litter = Litter()
     log = _log("engine", plan)
     begun = time.monotonic()
     environment = {**host.engine_environment(1), **plan.full_environment()}
@@ -159,14 +164,18 @@ def run_engine(
         child = process.spawn([sys.executable, PROGRAM, json.dumps(request)], log, environment)
     else:
         child = zygote.start(PROGRAM, [json.dumps(request)], log, environment)
-    code = _end(child, log, limit)
-    seconds = time.monotonic() - begun
-    orphans = _orphans(child.pid) if code is not None else ()
-    process.stop(child)
+    litter.of(child.pid)
+    try:
+        code = _end(child, log, limit)
+        seconds = time.monotonic() - begun
+        orphans = _orphans(child.pid) if code is not None else ()
+    finally:
+        process.stop(child)
+        litter.close()
     events = [json.loads(line) for line in log.read_text().splitlines() if line[:9] == '{"event":']
     raised = [event for event in events if event["event"] == "raised"]
     line = raised[0]["text"] if raised else last_line(log)
-    left = (*orphans, *_left(None, before)) if code is not None else ()
+    left = (*orphans, *litter.left(GRACE)) if code is not None else ()
     return Outcome(code, line, seconds, events=tuple(events), left=left, log=log)
 
 
@@ -221,13 +230,6 @@ def _ask(url: str, tokens: int, timeout: float) -> None:
         httpx.post(f"{url}/generate", json=body, timeout=timeout)
 
 
-def _litter() -> set[str]:
-    """Names of SGLang's shared memory segments."""
-    return {
-        name for name in os.listdir("/dev/shm") if name.startswith(("sglang_loads_", "sgl_shm_"))
-    }
-
-
 def _orphans(session: int) -> tuple[str, ...]:
     """What the program started and did not take with it; it is given `GRACE`."""
     deadline = time.monotonic() + GRACE
@@ -236,32 +238,8 @@ def _orphans(session: int) -> tuple[str, ...]:
     return tuple(f"process {one.pid}" for one in alive)
 
 
-def _left(port: int | None, before: set[str]) -> tuple[str, ...]:
-    """Ports and shared memory that outlive a run (`GRACE` is given)."""
-    left = []
-    if port is not None and any(
-        connection.laddr.port == port
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    ):
-        left.append(f"port {port}")
-    deadline = (
-        time.monotonic() + GRACE
-    )  # the resource tracker unlinks a moment after the last process
-    while (new := _litter() - before - _mapped()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return (*left, *(f"/dev/shm/{name}" for name in sorted(new)))
-
-
-def _mapped() -> set[str]:
-    """Names of segments that a process still maps: another test's servers."""
-    found = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            text = maps.read_text()
-        except OSError:
-            continue
-        found |= {
-            line.rpartition("/dev/shm/")[2] for line in text.splitlines() if "/dev/shm/" in line
-        }
-    return found
+def _listening(port: int) -> tuple[str, ...]:
+    """The port, if somebody still listens there."""
+    heard = psutil.net_connections("tcp")
+    there = any(one.laddr.port == port for one in heard if one.status == psutil.CONN_LISTEN)
+    return (f"port {port}",) if there else ()
