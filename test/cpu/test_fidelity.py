@@ -141,6 +141,7 @@ def check_retracted(client: Client) -> None:
     for one, reply in zip(asks, replies, strict=True):
         assert list(reply.tokens) == greedy(ORACLE, one.prompt, one.sampling), one
     assert sum(reply.retractions for reply in replies) > 2
+    check_retracted_processors(client)
     reasoned = [
         Ask(prompt, {"max_new_tokens": 32, "regex": "(t[0-9]+){16}"}, reasoning=True)
         for prompt in thinking.prompts().values()
@@ -152,6 +153,17 @@ def check_retracted(client: Client) -> None:
             assert list(reply.tokens) == [*right[: right.index(thinking.END) + 1], *ruled, EOS], one
         assert reply.reasoning == right.index(thinking.END) + 1, one
     assert sum(reply.retractions for reply in replies) > 0
+
+
+def check_retracted_processors(client: Client) -> None:
+    """A result that is thrown away with a retraction is not in what a processor remembers."""
+    kinds = (processors.Remembers, processors.EveryFifth) * 4
+    sampling = {"max_new_tokens": 64, "ignore_eos": True, "custom_params": {"token": 99}}
+    asks = [Ask(PROMPT, sampling, processors.text_of(kind)) for kind in kinds]
+    replies = ask(client, asks)
+    for kind, reply in zip(kinds, replies, strict=True):
+        assert list(reply.tokens) == greedy(ORACLE, PROMPT, sampling, kind()), kind
+    assert sum(reply.retractions for reply in replies) > 2
 
 
 def test_plain_decoding_with_overlap_has_no_lag(servers: ServerPool, tiny: Pair) -> None:

@@ -2,6 +2,7 @@
 
 Upstream's penalizers start from nothing with every prefill, so a request that was retracted forgets
 its penalties and has stop tokens banned once more. The prefill samples one token, with their state.
+What custom logit processors have seen of tokens that it lost is taken back.
 
 Called by: `srt/managers/schedule_batch.py` (patch `penalties-after-retraction`).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from sglang.srt.spec_hardening.fidelity import memories
 from sglang.srt.spec_hardening.fidelity.lines import on_device
 
 if TYPE_CHECKING:
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def remember(batch: ScheduleBatch) -> None:
-    """Tell the penalizers of a batch to be prefilled what its requests have put out already."""
+    """Tell the penalizers and processors of a batch to be prefilled what its requests have put out
+    already."""
+    if batch.sampling_info.has_custom_logit_processor and not batch.spec_algorithm.is_none():
+        for req in batch.reqs:
+            memories.take_back(req)
     orchestrator = batch.sampling_info.penalizer_orchestrator
     again = [(row, req) for row, req in enumerate(batch.reqs) if req.output_ids]
     if not again or not orchestrator.is_required:

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from sglang.srt.spec_hardening.fidelity import memories
+from sglang.srt.spec_hardening.fidelity.memories import REQUEST
 from sglang.srt.spec_hardening.fidelity.tree import Tree, parents_in
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.sampling.sampling_batch_info import ProcessorEntry
 
-REQUEST = "__req__"
 Parameters = dict[str, Any] | None
 
 
@@ -43,6 +44,9 @@ class Processors:
         tokens = verify.draft_token.view(-1, self._nodes).tolist()
         self._tokens = {row: tokens[row] for row in rows}
         self._left: dict[tuple[int, int], Parameters] = {}
+        for row in rows:
+            if (own := self._parameters[row]) is not None:
+                memories.note(self._reqs[row], own)
 
     def apply(self, logits: torch.Tensor) -> None:
         """Change logits [requests * nodes, vocabulary] in place, parents before their children."""
@@ -90,7 +94,7 @@ class Processors:
             return None
         before = own if node == 0 else self._left[row, self._parents[row][node]]
         assert before is not None
-        given = copy.deepcopy({key: value for key, value in before.items() if key != REQUEST})
+        given = memories.state_of(before)
         if REQUEST in own:
             given[REQUEST] = self._request(row, node)
         return given
