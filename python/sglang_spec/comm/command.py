@@ -121,7 +121,8 @@ def _table(results: dict[str, Any]) -> list[str]:
         sizes = setup["microseconds"]
         columns = list(dict.fromkeys(one for cells in sizes.values() for one in cells))
         text += [f"{name}: plain SGLang takes {setup['plain']}"]
-        text += ["  " + f"{'KiB':>7}" + "".join(f"{one:>18}" for one in columns)]
+        wide = max(map(len, columns)) + 2
+        text += ["  " + f"{'KiB':>7}" + "".join(f"{one:>{wide}}" for one in columns)]
         for size in sorted(sizes, key=int):
             picked = setup["chosen"]["by_size"].get(size)
             cells = [
@@ -130,7 +131,9 @@ def _table(results: dict[str, Any]) -> list[str]:
                 else "- "
                 for one in columns
             ]
-            text.append("  " + f"{int(size) // 1024:>7}" + "".join(f"{cell:>18}" for cell in cells))
+            text.append(
+                "  " + f"{int(size) // 1024:>7}" + "".join(f"{cell:>{wide}}" for cell in cells)
+            )
         text += [f"  chosen / plain, 16 to 512 KiB: {setup['chosen']['ratio']:.3f}"]
         text += [f"  {one}: {why}" for one, why in setup["failed"].items()]
     return text

@@ -22,7 +22,7 @@ def _write(
     properties: Sequence[tuple[str, object]] = (),
 ) -> None:
     entry: dict[str, Any] = {"test": test, "outcome": outcome}
-    entry |= {"seconds": round(seconds, 3), "message": " ".join(message.split())[:300]}
+    entry |= {"seconds": round(seconds, 3), "message": " ".join(message.split())[:900]}
     if properties:
         entry["properties"] = {name: str(value) for name, value in properties}
     with open(os.environ["GPU_REPORT"], "a") as file:
