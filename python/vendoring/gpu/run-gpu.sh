@@ -84,6 +84,14 @@ print(*(n for n in ("pytest", "httpx", "psutil", "click", "rich") if f(n) is Non
 [ -z "$missing" ] || fail "$python has no $missing; set PYTHON to one that has"
 "$python" "$here/overlay_site.py" on "$site"
 
+# A package that is not there would end each server after its first seconds, and nothing would be
+# known but that, at the end of the machine's time.
+front=sglang.srt.entrypoints.http_server
+if [ -z "$only" ] && [[ " $* " != *" --dry-run "* ]] && [ -e "$site/${front//.//}.py" ]; then
+    "$python" -c "import $front" >"$out/import.log" 2>&1 ||
+        fail "no server would start: $(tail -n 1 "$out/import.log"); put it into $site ($out/import.log)"
+fi
+
 if [ -n "$visit" ]; then
     cd "$here"
     PYTHONPATH="$here/test:$PYTHONPATH" exec "$python" -m gpu_visit run --out "$out" \

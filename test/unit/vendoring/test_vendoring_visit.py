@@ -43,6 +43,13 @@ def test_a_visit_is_made_from_the_pack_and_its_results_lie_together(
 
     refused = visit("test/unit/test_widen.py")
     assert refused.returncode == 2 and "visit takes no tests" in refused.stderr
+    front = site / "sglang/srt/entrypoints/http_server.py"
+    front.parent.mkdir(parents=True, exist_ok=True)
+    front.write_text("import a_package_that_is_not_there\n")
+    refused = visit("--", "--gpus", "1")
+    assert refused.returncode == 2 and not (out / "home").exists()
+    assert "no server would start: ModuleNotFoundError: No module named 'a_pack" in refused.stderr
+    front.write_text("")
     done = visit("--", "--gpus", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     content = json.loads((out / "home/summary.json").read_text())
