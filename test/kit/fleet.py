@@ -18,7 +18,7 @@ from .servers import ServerPool
 
 # Each start keeps two cores busy, and a server holds about 5 GB of host memory.
 MOST_AT_ONCE = 8
-READY_WITHIN = 420.0  # seconds, kernels compiled on the way included
+READY_WITHIN = 700.0  # seconds, kernels compiled on the way included
 
 
 def room() -> int:
