@@ -1,4 +1,5 @@
-"""Unit tests for the penalties of a request that is prefilled again: no server, no model loading."""
+"""Unit tests for penalties and logit processors of a request that is prefilled again: no server, no
+model loading."""
 
 import contextlib
 import unittest
@@ -68,16 +69,19 @@ def _logits(orchestrator) -> torch.Tensor:
     return logits
 
 
-def _prefilled(reqs: list) -> torch.Tensor:
+def _prefilled(reqs: list, processors: bool = False) -> torch.Tensor:
     """The logits [requests, vocabulary] that the prefill of these requests samples from."""
     batch = MagicMock(reqs=reqs, device="cpu", return_logprob=False)
     batch.is_dllm.return_value = False
     batch.model_config.vocab_size = _VOCABULARY
     batch.model_config.is_encoder_decoder = False
+    batch.spec_algorithm.is_none.return_value = False
     orchestrator = penaltylib.BatchedPenalizerOrchestrator(
         _VOCABULARY, batch, _PENALIZERS
     )
-    info = SimpleNamespace(penalizer_orchestrator=orchestrator)
+    info = SimpleNamespace(
+        penalizer_orchestrator=orchestrator, has_custom_logit_processor=processors
+    )
     flags = SimpleNamespace(
         features=SimpleNamespace(enable_encoder_swa_bounded_replay=False),
         mamba=SimpleNamespace(enable_mamba_extra_buffer=False),
@@ -126,6 +130,21 @@ class TestPenaltiesAfterRetraction(CustomTestCase):
                 put_out = req.output_ids.tolist()
                 wanted = _decoded(put_out, asked if row < 2 else {})
                 torch.testing.assert_close(found[row], wanted, msg=f"{asked}, {row}")
+
+    def test_a_processor_forgets_tokens_that_were_thrown_away(self):
+        req = _request([7], {"custom_params": {"token": 9, "seen": [3]}})
+        req.custom_logit_processor = "its text"
+        own = req.sampling_params.custom_params
+        own["__req__"] = req
+        for _ in range(2):
+            _prefilled([req], processors=True)
+            self.assertEqual(own, {"token": 9, "seen": [3], "__req__": req})
+            # The prefill's token is judged, and lost with a retraction before it is put out.
+            own["seen"].append(4)
+            own["last"] = 4
+        req.output_ids.append(4)  # this time it is put out
+        _prefilled([req], processors=True)
+        self.assertEqual(own["seen"], [3, 4])
 
 
 if __name__ == "__main__":
