@@ -1,13 +1,15 @@
 """What per-position penalties cost: this tree against the same tree without them, in turn.
 
     python benchmark/fidelity.py [--batch 1 --batch 8] [--rounds 7] [--tokens 96]
-                                 [--backend triton] [--output benchmark/results/fidelity.json]
+                                 [--backend triton] [--seconds 240]
+                                 [--output benchmark/results/fidelity.json]
 
 Starts two servers with the embedded pair: one from this tree ("now"), one from a copy with the
 patches of PATCHES taken out ("before"), which counts penalties once a step. In every round each
 server answers the same batch once without penalties and once with them; which comes first
 alternates. Penalties change what is said, and with it how much is accepted, so besides tokens per
-second there is the time of a verify step, which is what the code can cost.
+second there is the time of a verify step, which is what the code can cost. After --seconds no
+round is begun; the file keeps those that are whole and says under "partial" what is missing.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import datetime
 import importlib.util
 import json
+import math
 import os
 import platform
 import shutil
@@ -24,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +43,7 @@ from vendoring.undo import undone
 
 ROOT = Path(__file__).resolve().parents[1]
 PATCHES = (  # the last one first
+    "penalties-with-overlap",
     "penalties-after-retraction",
     "min-p-with-seed",
     "processors-by-position",
@@ -87,16 +92,23 @@ def measure(client: Client, batch: int, tokens: int, penalties: str) -> Measured
     )
 
 
-def rounds(clients: dict[str, Client], batch: int, tokens: int, count: int) -> dict[str, Any]:
-    """Figures of one batch size, by tree and penalties."""
+def rounds(
+    clients: dict[str, Client], batch: int, tokens: int, count: int, end: float = math.inf
+) -> dict[str, Any]:
+    """Figures of one batch size, by tree and penalties; of the rounds begun before `end`, which is
+    on the clock of `time.monotonic`. Nothing, if there was none."""
     seen: dict[tuple[str, str], list[Measured]] = {}
     for number in range(count + 1):
+        if time.monotonic() >= end:
+            break
         for penalties in PENALTIES:
             for tree in sorted(clients, reverse=bool(number % 2)):
                 found = measure(clients[tree], batch, tokens, penalties)
                 if number > 0:  # the first round warms up
                     seen.setdefault((tree, penalties), []).append(found)
-    figures: dict[str, Any] = {}
+    if not seen:
+        return {}
+    figures: dict[str, Any] = {"rounds": len(seen["now", "none"])}
     for (tree, penalties), each in seen.items():
         steps = [1e3 * one.seconds / one.steps for one in each]
         figures[f"{tree}, penalties {penalties}"] = {
@@ -116,6 +128,15 @@ def rounds(clients: dict[str, Client], batch: int, tokens: int, count: int) -> d
         statistics.median((a.seconds / a.steps) / (b.seconds / b.steps) for a, b in pairs), 4
     )
     return figures
+
+
+def missing(batches: dict[str, Any], sizes: list[int], count: int) -> str | None:
+    """What the end of the time left out; None if nothing."""
+    had = {size: batches.get(str(size), {}).get("rounds", 0) for size in sizes}
+    short = [
+        f"{had[size]} of {count} rounds of batch {size}" for size in sizes if had[size] < count
+    ]
+    return f"its time was over: {', '.join(short)}" if short else None
 
 
 def provenance() -> dict[str, Any]:
@@ -141,8 +162,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--backend", help="attention backend, on a GPU (default: the server's own)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round later")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmark/results/fidelity.json")
     given = parser.parse_args()
+    end = time.monotonic() + given.seconds
     sizes = list(dict.fromkeys(given.batch or [1, 8]))
     pair = embedded_pair()
     flags = ["--skip-server-warmup", "--skip-speculative-self-test"]
@@ -173,13 +196,18 @@ def main() -> None:
             Server(launches["now"], logs / "fidelity-now.log") as now,
         ):
             servers = {"before": before, "now": now}
-            clients = {name: Client(one.wait_ready(600).url) for name, one in servers.items()}
-            record |= {"partial": True, "batches": {}}
+            limit = min(600.0, given.seconds)
+            clients = {name: Client(one.wait_ready(limit).url) for name, one in servers.items()}
+            record |= {"partial": "it is running, or was killed", "batches": {}}
             for batch in sizes:
-                found = rounds(clients, batch, given.tokens, given.rounds)
-                record["batches"][str(batch)] = found
-                record["partial"] = batch != sizes[-1]
+                found = rounds(clients, batch, given.tokens, given.rounds, end)
+                if found:
+                    record["batches"][str(batch)] = found
+                if batch == sizes[-1]:
+                    record["partial"] = missing(record["batches"], sizes, given.rounds)
                 output.replace(given.output, json.dumps(record, indent=1) + "\n")
+    if record["partial"]:
+        print(f"fidelity: partial: {record['partial']}", file=sys.stderr)
     print(json.dumps(record["batches"], indent=1))
 
 

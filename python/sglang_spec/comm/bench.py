@@ -6,26 +6,27 @@ together and stay up; round by round each measures in its turn, the first one an
 
 from __future__ import annotations
 
-import os
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from . import record
 from .choose import KIB, Choice, choose
-from .team import Team, TeamError
+from .team import Late, Team, TeamError
 
 DECODE_SIZES = tuple(4 * KIB << step for step in range(10))  # 4 KiB to 2 MiB
 PREFILL_SIZE = 32 * KIB * KIB
 # Set-ups: what stands for which host, and what plain SGLang would use there.
 NO_PEERS = {"NCCL_P2P_DISABLE": "1"}
 ROUND_S = 60.0
+OVER = "its time was over"
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,18 @@ class Settings:
     start_s: float
     only: tuple[str, ...] = ()
     setups: tuple[str, ...] = ("as-is", "no-peers")
+    end: float = math.inf  # on the clock of `time.monotonic`: no round begins later
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.end
 
 
 def run(settings: Settings, say: Any = print) -> dict[str, Any]:
     """Both set-ups, one after the other; the content of `benchmark/results/comm.json`.
 
-    A set-up that fails or is interrupted costs only itself: `partial` then says which and why.
+    A set-up that fails, is interrupted or has no time left costs only itself: `partial` then says
+    which and why. There is also the one whose rounds the end of the time made fewer.
 
     Raises:
         TeamError: none was measured.
@@ -51,13 +58,18 @@ def run(settings: Settings, say: Any = print) -> dict[str, Any]:
     facts = gather.gather(test_peers=settings.device == "cuda")
     setups: dict[str, Any] = {}
     missing: dict[str, str] = {}
+    fewer: dict[str, str] = {}
     for name in settings.setups:
         variables = NO_PEERS if name == "no-peers" else {}
         say(f"comm-bench: set-up {name}, {settings.ranks} ranks", file=sys.stderr)
         try:
+            if settings.over:
+                raise TeamError("it was not begun")
             setups[name] = _setup(name, variables, settings, facts, say)
+            if (had := setups[name]["rounds"]) < settings.rounds:
+                fewer[name] = f"{OVER} after {had} of {settings.rounds} rounds"
         except TeamError as error:
-            missing[name] = str(error)
+            missing[name] = f"{OVER}: {error}" if settings.over else str(error)
         except KeyboardInterrupt:
             left = [one for one in settings.setups if one not in {*setups, *missing}]
             missing |= dict.fromkeys(left, "interrupted")
@@ -65,8 +77,8 @@ def run(settings: Settings, say: Any = print) -> dict[str, Any]:
     if not setups:
         raise TeamError("; ".join(dict.fromkeys(missing.values())))
     return {
-        "provenance": _provenance(settings, facts),
-        "partial": missing,
+        "provenance": record.provenance(settings.ranks, settings.rounds, settings.device, facts),
+        "partial": missing | fewer,
         "facts": facts.to_dict(),
         "setups": setups,
         "decode_ratio": {name: one["chosen"]["ratio"] for name, one in setups.items()},
@@ -114,11 +126,12 @@ def _setup(
                 content = {**spec, "custom": custom and plain, "only_pcie_ipc": ipc}
                 place = Path(folder) / candidate
                 teams.append(Team(candidate, {**variables, **extra}, content, place))
-            about, failures = _wait(teams, time.monotonic() + settings.start_s, say)
+            built = min(time.monotonic() + settings.start_s, settings.end)
+            about, failures = _wait(teams, built, say)
             if "plain" not in about:
                 raise TeamError(failures["plain"])
             ready = [one for one in teams if one.name in about]
-            rounds = _rounds(ready, settings.rounds, failures)
+            rounds = _rounds(ready, settings.rounds, failures, settings.end)
         finally:
             for team in teams:
                 team.end()
@@ -133,6 +146,7 @@ def _setup(
         "notes": notes,
         "nccl": about["plain"]["nccl"],
         "failed": failures,
+        "rounds": len(rounds),
         "candidates": {one.name: one.variables for one in teams},
         "microseconds": _spread(table),
         "chosen": _described(chosen),
@@ -158,14 +172,15 @@ def _wait(
 
 
 def _rounds(
-    teams: list[Team], rounds: int, failures: dict[str, str]
+    teams: list[Team], rounds: int, failures: dict[str, str], end: float = math.inf
 ) -> list[dict[str, dict[str, dict[int, float]]]]:
     """Round -> team -> library -> size -> microseconds; a first round warms up and is left out.
 
-    A team that ends on the way is left out of all rounds, with its reason in `failures`.
+    A team that ends on the way is left out of all rounds, with its reason in `failures`. At `end`
+    the round that is not whole is left out.
 
     Raises:
-        TeamError: it was "plain", which all others are measured against.
+        TeamError: it was "plain", which all others are measured against, or no round was whole.
     """
     found: list[dict[str, dict[str, dict[int, float]]]] = []
     for number in range(rounds + 1):
@@ -174,12 +189,20 @@ def _rounds(
         for team in order:
             if team.name in failures:
                 continue
+            left = end - time.monotonic()
             try:
-                found[-1][team.name] = team.round(ROUND_S)
+                found[-1][team.name] = team.round(min(ROUND_S, left))
             except TeamError as error:
+                if isinstance(error, Late) and left < ROUND_S:
+                    found.pop()
+                    break
                 if team.name == "plain":
                     raise
                 failures[team.name] = str(error)
+        if time.monotonic() >= end:
+            break
+    if len(found) < 2:
+        raise TeamError("no round was measured")
     return [{k: v for k, v in one.items() if k not in failures} for one in found[1:]]
 
 
@@ -214,43 +237,3 @@ def _spread(table: Mapping[str, Mapping[int, list[float]]]) -> dict[str, dict[st
 def _described(choice: Choice) -> dict[str, Any]:
     content = {**vars(choice), "ratio": round(choice.ratio, 4), "worst": round(choice.worst, 4)}
     return {**content, "by_size": {str(size): name for size, name in choice.by_size.items()}}
-
-
-def _provenance(settings: Settings, facts: Any) -> dict[str, Any]:
-    provenance: Any = import_module("sglang_spec.hardening.provenance")
-    tree = provenance.read()
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sglang": tree.version,
-        "patch_set": tree.patch_set,
-        "versions": facts.versions,
-        "gpus": [gpu.name for gpu in facts.gpus],
-        "ranks": settings.ranks,
-        "rounds": settings.rounds,
-        "device": settings.device,
-        "python": sys.version.split()[0],
-        "multicast": "off",
-        "cores": os.cpu_count(),
-    }
-
-
-def measured(results: Mapping[str, Any], facts: Any, path: str) -> Any:
-    """The plan file of this machine: the choice of the set-up as it is."""
-    core: Any = import_module("sglang_spec.hardening.comm.core")
-    setup = results["setups"]["as-is"]
-    chosen = setup["chosen"]
-    date = results["provenance"]["date"][:10]
-    why = (
-        f"comm-bench {date}: {chosen['ratio']:.2f} of plain SGLang ({setup['plain']}) "
-        f"from 16 to 512 KiB"
-    )
-    return core.Measured(
-        path=path,
-        tp_size=results["provenance"]["ranks"],
-        machine=facts.machine(),
-        variables=setup["candidates"].get(chosen["nccl"], {}),
-        custom_all_reduce=chosen["custom"],
-        pcie_ipc_bytes=chosen["ipc_bytes"],
-        why=why,
-        date=date,
-    )

@@ -32,6 +32,10 @@ class TeamError(RuntimeError):
     """A rank ended or did not answer in time."""
 
 
+class Late(TeamError):
+    """A rank did not answer in time."""
+
+
 class Team:
     """`world` ranks with the same environment. `name` is the candidate's."""
 
@@ -93,7 +97,7 @@ class Team:
             try:
                 answer = answers.get(timeout=max(0.1, deadline - time.monotonic()))
             except queue.Empty:
-                raise TeamError(f"{self.name}: rank {rank} does not answer") from None
+                raise Late(f"{self.name}: rank {rank} does not answer") from None
             if answer is None:
                 raise TeamError(f"{self.name}: rank {rank} ended: {self.last_words()}")
             if "failed" in answer:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from sglang_spec.comm import bench
 from sglang_spec.comm.choose import Choice
 from sglang_spec.comm.command import comm_bench
-from sglang_spec.comm.team import Team, TeamError
+from sglang_spec.comm.team import Late, Team, TeamError
 
 from .conftest import MACHINES
 
@@ -84,6 +84,72 @@ def test_a_candidate_that_ends_on_the_way_is_left_out() -> None:
         bench._rounds([_Scripted("plain", 2), _Scripted("b", 9)], 4, {})
 
 
+class _Slow(_Scripted):
+    """A team that takes its time, of which there is no more than was said."""
+
+    def __init__(self, name: str, took: float) -> None:
+        super().__init__(name, 99)
+        self.took, self.limits = took, list[float]()
+
+    def round(self, timeout: float) -> dict[str, dict[int, float]]:
+        self.limits.append(timeout)
+        if self.took > timeout:
+            time.sleep(max(0.0, timeout))
+            raise Late(f"{self.name}: rank 0 does not answer")
+        time.sleep(self.took)
+        return super().round(timeout)
+
+
+def test_whole_rounds_are_kept_when_the_time_is_over() -> None:
+    failures: dict[str, str] = {}
+    plain, hung = _Slow("plain", 0.0), _Slow("a", 0.0)
+
+    def hang(timeout: float) -> dict[str, dict[int, float]]:
+        hung.took = 0.0 if len(hung.limits) < 3 else 99.0
+        return _Slow.round(hung, timeout)
+
+    hung.round = hang  # type: ignore[method-assign]
+    rounds = bench._rounds([plain, hung], 1000, failures, time.monotonic() + 1)
+    assert [set(one) for one in rounds] == [{"plain", "a"}] * 2
+    assert failures == {}, "a team that is cut short has not failed"
+
+
+def test_no_whole_round_is_no_measurement() -> None:
+    with pytest.raises(TeamError, match="no round was measured"):
+        bench._rounds([_Slow("plain", 99.0)], 2, {}, time.monotonic() + 0.05)
+
+
+class _Built(_Slow):
+    """A team of no process, made as `bench` makes one."""
+
+    def __init__(self, name: str, *rest: Any) -> None:
+        super().__init__(name, 0.1)
+        self.variables = {}
+
+    def ready(self, deadline: float) -> dict[str, Any]:
+        return {"notes": {"plain": "gloo"}, "nccl": None}
+
+    def end(self) -> None:
+        pass
+
+
+def test_its_time_ends_it_with_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "Team", _Built)
+    output, plan = tmp_path / "comm.json", tmp_path / "plan.json"
+    arguments = ["--device", "cpu", "--rounds", "1000", "--sizes", "4096", "--only", "plain"]
+    arguments += ["--seconds", "2", "--output", str(output), "--plan", str(plan)]
+    result = CliRunner().invoke(comm_bench, arguments)
+    assert result.exit_code == 0, result.output
+    held = json.loads(output.read_text())
+    rounds = held["setups"]["as-is"]["rounds"]
+    over = f"its time was over after {rounds} of 1000 rounds"
+    assert held["partial"] == {"as-is": over, "no-peers": "its time was over: it was not begun"}
+    assert f"partial: set-up as-is: {over}" in result.stderr
+    assert json.loads(plan.read_text())["why"].endswith(f"partial: {over}")
+
+
 @pytest.mark.parametrize(
     "error, why",
     [(TeamError("plain: planted"), "plain: planted"), (KeyboardInterrupt(), "interrupted")],
@@ -102,6 +168,7 @@ def test_a_set_up_that_is_lost_costs_only_itself(
         return {
             "plain": "gloo",
             "failed": {},
+            "rounds": 1,
             "candidates": {"plain": {}},
             "microseconds": sizes,
             "chosen": chosen,
