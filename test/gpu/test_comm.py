@@ -51,7 +51,7 @@ def test_what_the_driver_says_of_peers_is_tested() -> None:
 def test_a_fault_in_one_rank_takes_the_custom_all_reduce_from_both() -> None:
     if not peers_can_be_reached():
         pytest.skip("no custom all-reduce: the driver says that peers cannot be reached")
-    found = voters.run(voters.build_groups, 2, "none end", timeout=300)
+    found = voters.run(voters.build_groups, 2, "none end", timeout=200)
     if out := os.environ.get("OUT"):
         Path(out, "votes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     assert all("raised" not in one for one in found), found

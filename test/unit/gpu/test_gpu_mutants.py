@@ -8,6 +8,8 @@ import pytest
 from kit import gpu_mutants
 from kit.upstream import site
 from vendoring.errors import VendoringError
+from vendoring.layout import Layout
+from vendoring.series import read_series
 from vendoring.undo import undone
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,8 +24,20 @@ def test_every_guard_can_be_taken_back(tmp_path: Path) -> None:
             name = path.relative_to(tmp_path / slug)
             assert path.read_text() != (site() / name).read_text(), name
             compile(path.read_text(), str(name), "exec")
-        worker = tmp_path / slug / "sglang/srt/speculative/eagle_worker_v2.py"
-        assert "self_test" not in worker.read_text(), "what depends on it is gone with it"
+    worker = tmp_path / "construction-stages/sglang/srt/speculative/eagle_worker_v2.py"
+    assert "self_test" not in worker.read_text(), "what depends on it is gone with it"
+
+
+def test_every_patch_with_a_test_on_gpus_is_tried_without_it() -> None:
+    patches = {patch.slug: patch for patch in read_series(Layout(ROOT))}
+    tested = {
+        slug
+        for slug, patch in patches.items()
+        if any(test.startswith("test/gpu/") for test in patch.header.tests)
+    }
+    assert tested <= set(gpu_mutants.GUARDS)
+    assert {*gpu_mutants.GUARDS, *gpu_mutants.STOOD_IN} <= set(patches)
+    assert not set(gpu_mutants.GUARDS) & set(gpu_mutants.STOOD_IN)
 
 
 def test_the_whole_series_taken_back_is_upstream(tmp_path: Path) -> None:

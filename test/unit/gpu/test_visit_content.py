@@ -18,6 +18,7 @@ from gpu_visit.machine import stand_in
 from gpu_visit.plan import Benchmark, Lane, read
 from gpu_visit.schedule import Schedule, Start, foreseen, hindrance
 from gpu_visit.work import ROOT, filled
+from kit import gpu_mutants
 
 CONTENT = read(PLAN)
 LANES = [job for job in CONTENT.jobs if isinstance(job, Lane)]
@@ -122,6 +123,11 @@ def test_lanes_hold_every_test_of_gpus_and_none_is_empty(known: list[str]) -> No
     assert not [name for name, tests in of_lane.items() if not tests]
     held = {test for tests in of_lane.values() for test in tests}
     assert [test for test in known if test not in held] == [f"test/gpu/{MEASURED_INSTEAD}"]
+
+
+def test_every_patch_is_tried_with_tests_that_there_are(known: list[str]) -> None:
+    named = {test for guard in gpu_mutants.GUARDS.values() for test in guard.tests}
+    assert named <= set(known)
 
 
 def test_no_test_is_run_twice(known: list[str]) -> None:
