@@ -9,14 +9,18 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from kit import thinking
 from kit.asking import Ask
-from kit.fidelity_servers import COMING, ORACLE, PROMPT, asks_of, both
+from kit.fidelity_servers import COMING, ORACLE, PROMPT, asks_of, both, launch
+from kit.servers import ServerPool
 from sglang_spec.client import Client
+from sglang_spec.models import Pair
+from sglang_spec.models.tiny import Plan
 
 
 def test_answers_end_inside_an_accepted_run(plain: Client, spec: Client) -> None:
@@ -74,6 +78,37 @@ def test_a_grammar_begins_where_the_reasoning_ends(plain: Client, spec: Client) 
         if pattern := one.sampling.get("regex"):
             said = "".join(thinking.WORDS[token] for token in reply.tokens[place + 1 :])
             assert re.fullmatch(f"{pattern}<eos>", said) or len(reply.tokens) == 24, one
+
+
+@pytest.mark.full  # three servers of its own
+def test_reasoning_ends_with_its_budget(servers: ServerPool, pairs: dict[Plan, Pair]) -> None:
+    """`--enable-strict-thinking`: every request is masked, also without a grammar."""
+    budgets: list[dict[str, Any]] = [{"thinking_budget": n} for n in range(9)]
+    asks = [
+        Ask(prompt, {"max_new_tokens": 24, "custom_params": budget, **rule}, reasoning=on)
+        for prompt in thinking.prompts().values()
+        for budget in [*budgets, None]
+        for on, rule in [(True, {}), (False, {}), (True, {"regex": thinking.RULES["regex"][1]})]
+    ]
+    flags, most = "--enable-strict-thinking", {"SGLANG_MAX_THINK_TOKENS": "5"}
+    launches = [replace(launch(pairs, mode, flags), environment=most) for mode in ("chain", "tree")]
+    plain = replace(launches[0], speculation=None)
+    without = servers.client(plain)
+    for one in launches:
+        replies = both(without, servers.client(one), asks)
+        for ask, reply in zip(asks, replies, strict=True):
+            budget = (ask.sampling["custom_params"] or {"thinking_budget": 5})["thinking_budget"]
+            place = ORACLE.greedy(ask.prompt, 24).index(thinking.END)
+            thought = (*ORACLE.greedy(ask.prompt, 24)[: min(place, budget)], thinking.END)
+            if not ask.reasoning:
+                assert list(reply.tokens) == ORACLE.greedy(ask.prompt, 24), ask
+                continue
+            assert reply.tokens[: len(thought)] == thought, ask
+            assert reply.reasoning == len(thought), ask
+            if "regex" not in ask.sampling:
+                rest = ORACLE.greedy((*ask.prompt, *thought), 24 - len(thought))
+                assert list(reply.tokens[len(thought) :]) == rest, ask
+        assert sum(sum(reply.accepted[1:]) for reply in replies) > 0
 
 
 def test_sampled_answers_keep_to_their_grammar(plain: Client, spec: Client) -> None:

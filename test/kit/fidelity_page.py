@@ -67,6 +67,7 @@ GRAMMAR = f"{ENDS}::test_grammars_end_inside_an_accepted_run"
 RULED = f"{ENDS}::test_sampled_answers_keep_to_their_grammar"
 CHATTED = f"{ENDS}::test_a_chat_answer_is_reasoned_and_then_keeps_to_its_format"
 REASONED = f"{ENDS}::test_a_grammar_begins_where_the_reasoning_ends"
+BUDGET = f"{ENDS}::test_reasoning_ends_with_its_budget"
 COUNTED = f"{ENDS}::test_reasoning_is_counted_up_to_the_end_of_the_answer"
 FIRST_END = f"{ENDS}::test_the_first_of_several_ends_in_a_run_counts"
 CALLED = f"{CPU}::test_processors_give_the_plain_tokens"
@@ -94,6 +95,8 @@ ROWS = (
     row("`json_schema`, also as `response_format`", f"{CLIENT}::test_chat", RULED),
     row("`structural_tag`, also as `response_format`", CHATTED, RULED),
     row("grammars after reasoning (`--reasoning-parser`, `require_reasoning`)", REASONED, RULED),
+    Row("a budget of reasoning (`--enable-strict-thinking`)", (
+        Cell(EXACT, BUDGET), *[Cell("not tested")] * 4)),
     row("`usage.reasoning_tokens`", COUNTED, DRAWN),
     row("several ends in one accepted run", FIRST_END, DRAWN),
     row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN),
