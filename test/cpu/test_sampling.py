@@ -236,7 +236,9 @@ def test_seeds_give_the_plain_tokens(
         found = seeded(server.client)
         assert found == seeded_plain
         assert found == seeded(server.client)
-        assert len({tuple(row) for row in found}) > 12
+        # A filter changes no draw that it leaves, so some rows are alike.
+        assert len({tuple(row) for row in found}) >= 8
+        assert found[-1] == found[6]  # alone as beside others
         server.plant("late -")  # the control: a draw that is one position off is another draw
         assert seeded(server.client) != seeded_plain
 

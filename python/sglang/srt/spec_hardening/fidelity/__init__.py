@@ -10,4 +10,6 @@ state of its first. Here each position has the state that plain decoding would h
 - `penalties`: penalties and `min_new_tokens` at each position
 - `processors`: custom logit processors at each position
 - `filters`: top-k, top-p and min-p as the plain sampler applies them
+- `seeds`: seeded draws that do not depend on neighbours
+- `ends`: where an accepted run ends a request, and its grammar
 """
