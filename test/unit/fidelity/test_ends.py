@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from itertools import permutations
 from typing import Any
 from unittest.mock import MagicMock
@@ -81,16 +82,91 @@ def test_the_first_end_of_a_run_is_the_end(number: int) -> None:
         assert ended(run, **ENDS[number]) == one_by_one(run, **ENDS[number])
 
 
+def decoded(
+    monkeypatch: pytest.MonkeyPatch, made: Req, run: list[int], algorithm: Any
+) -> list[int]:
+    """What of `run` is counted as reasoning, after a step of a request that put it out."""
+    monkeypatch.setattr(batch_result_processor, "get_observability", MagicMock())
+    counted: list[int] = []
+    processor = MagicMock(enable_overlap=False, enable_overlap_mlx=False)
+    processor._normalize_decode_outputs.return_value = ([run], None)
+    processor._maybe_update_reasoning_tokens = lambda _, within: counted.extend(within)
+    processor._accept_grammar_tokens = partial(
+        SchedulerBatchResultProcessor._accept_grammar_tokens, processor
+    )
+    batch = MagicMock(reqs=[made], spec_algorithm=algorithm)
+    batch.batch_size.return_value = 1
+    processor.beam_coordinator.commit_decode.return_value = set()
+    SchedulerBatchResultProcessor.process_batch_result_decode(processor, batch, MagicMock())
+    return counted
+
+
 @pytest.mark.parametrize("end", [{"max_new_tokens": 3}, {"stop_token_ids": [6]}, {"stop": ["w6"]}])
 def test_no_token_past_the_end_is_counted_as_reasoning(
     monkeypatch: pytest.MonkeyPatch, end: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(batch_result_processor, "get_observability", MagicMock())
     made = request(**end)
-    processor, batch, counted = MagicMock(enable_overlap=False), MagicMock(reqs=[made]), []
-    processor._normalize_decode_outputs.return_value = ([RUN], None)
-    processor._maybe_update_reasoning_tokens = lambda req, run: counted.extend(run)
-    processor.enable_overlap_mlx = False
-    batch.batch_size.return_value = 1
-    SchedulerBatchResultProcessor.process_batch_result_decode(processor, batch, MagicMock())
+    counted = decoded(monkeypatch, made, RUN, MagicMock(is_none=lambda: False))
     assert counted == RUN[:2] and list(made.output_ids_through_stop) == [4, *RUN[:2]]
+
+
+class Grammar:
+    """It ends with EOS, forbids 9, and knows no token that comes after its end."""
+
+    finished = False
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def accept_token(self, token: int) -> None:
+        if token == 9 or self.is_terminated():
+            raise ValueError(token)
+        self.seen.append(token)
+
+    def is_terminated(self) -> bool:
+        return 2 in self.seen
+
+
+def ruled(
+    monkeypatch: pytest.MonkeyPatch, run: list[int], at_once: bool, sampling: dict[str, Any]
+) -> tuple[list[int], Any]:
+    """What a request with a grammar has put out and why it ended, after `run` came."""
+    made = request(**sampling)
+    made.grammar = Grammar()
+    algorithm = MagicMock(is_none=lambda: not at_once)
+    if at_once:
+        kept = SchedulerBatchResultProcessor._accept_grammar_tokens(MagicMock(), made, run)
+        decoded(monkeypatch, made, kept, algorithm)
+    for token in () if at_once else run:
+        if not made.finished():
+            decoded(monkeypatch, made, [token], algorithm)
+    assert made.grammar.finished == made.finished()
+    reason = made.finished_reason.to_json() if made.finished_reason else None
+    return list(made.output_ids_through_stop), reason
+
+
+RULED: list[dict[str, Any]] = [
+    {},
+    {"ignore_eos": True},
+    *({"stop": [word]} for word in ("w6", "w6 w7", "w9")),
+    *({"stop_token_ids": [token]} for token in (5, 7, 9)),
+    *({"max_new_tokens": most} for most in (2, 3, 4, 5)),
+]
+
+
+@pytest.mark.parametrize("run", [[5, 6, 2], [5, 9, 6], [5, 6, 7, 9], [9, 6], [5, 2], [5, 6, 7]])
+def test_a_grammar_ends_a_run_as_it_ends_plain_decoding(
+    monkeypatch: pytest.MonkeyPatch, run: list[int]
+) -> None:
+    for sampling in RULED:
+        right = ruled(monkeypatch, run, False, sampling)
+        assert ruled(monkeypatch, run, True, sampling) == right, sampling
+
+
+def test_a_grammar_ends_plain_decoding_with_the_very_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = ruled(monkeypatch, [5, 2, 6], False, {"ignore_eos": True})
+    assert ended == ([4, 5, 2], {"type": "stop", "matched": 2})
+    tokens, reason = ruled(monkeypatch, [5, 9, 6], False, {})
+    assert tokens == [4, 5, 9] and reason["message"] == "Grammar accept_token failed: 9"
+    tokens, reason = ruled(monkeypatch, [5, 9, 6], False, {"stop": ["w9"]})
+    assert tokens == [4, 5, 9] and reason == {"type": "stop", "matched": "w9"}

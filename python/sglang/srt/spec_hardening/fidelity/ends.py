@@ -3,8 +3,14 @@
 Upstream looks at a run kind by kind (the stop strings in their order, then expressions, then stop
 tokens), and the first kind found wins. Token by token the first token wins.
 
-Called by: `srt/managers/schedule_batch.py` (patch `first-end-of-a-run`) and
-`srt/managers/scheduler_components/batch_result_processor.py` (patch `reasoning-within-the-answer`).
+A grammar ends a request with its own end, and with a token that it forbids, which only a logit
+processor or a minimum length brings about. Upstream's plain decoding sees both a token too late;
+with speculation a forbidden token behind the answer's end, in the same run, took the answer away.
+For both a token is first looked at as any other, and the grammar is asked only if it ends nothing.
+
+Called by: `srt/managers/schedule_batch.py` (patches `first-end-of-a-run`,
+`grammar-after-each-token`) and `srt/managers/scheduler_components/batch_result_processor.py`
+(patches `reasoning-within-the-answer`, `grammar-after-each-token`).
 """
 
 from __future__ import annotations
@@ -12,8 +18,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req
+    from sglang.srt.managers.scheduler_components.batch_result_processor import (
+        SchedulerBatchResultProcessor,
+    )
+
+
+class Forbidden(FINISH_ABORT):  # type: ignore[misc]  # not typed upstream
+    """Why a request ends whose last token its grammar does not take."""
 
 
 def take_first(req: Req, accepted: int) -> None:
@@ -44,3 +59,19 @@ def within(req: Req, run: Sequence[int]) -> list[int]:
     """Those tokens of the run put out last that belong to the answer."""
     past = len(req.output_ids) - len(req.output_ids_through_stop)
     return list(run[: max(0, len(run) - past)])
+
+
+def advance(
+    processor: SchedulerBatchResultProcessor, req: Req, tokens: int | list[int], done: bool
+) -> None:
+    """Advance the grammar of a request that no token has ended, and end it where the grammar does.
+
+    Args:
+        tokens: what it has put out last.
+        done: the grammar was advanced by these already.
+    """
+    if done or req.grammar is None or req.finished():
+        return
+    processor._accept_grammar_tokens(req, tokens)
+    if isinstance(req.to_finish, Forbidden) or req.grammar.is_terminated():
+        req.update_finish_state()
