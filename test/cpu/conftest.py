@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from kit import thinking
-from kit.fidelity_servers import ADAPTIVE, MODES, PLAIN, SLOW, launch
+from kit.fidelity_servers import MODES, PLAIN, SLOW, adaptive_flags, launch
 from kit.servers import ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair, tiny_pair
@@ -46,7 +44,5 @@ def spec(
 ) -> Client:
     more: tuple[str, ...] = ()
     if mode == "adaptive":
-        config = tmp_path_factory.mktemp("adaptive") / "steps.json"
-        config.write_text(json.dumps(ADAPTIVE))
-        more = ("--speculative-adaptive", "--speculative-adaptive-config", str(config))
+        more = adaptive_flags(tmp_path_factory.mktemp("adaptive"))
     return servers.client(launch(pairs, mode, *more))

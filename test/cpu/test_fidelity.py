@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from kit import drawn_asks, processors, tampered, thinking
+from kit import drawn_asks, processors, same_answers, thinking
 from kit.asking import Ask, Reply, ask
-from kit.fidelity_servers import COMING, ORACLE, PROMPT, asks_of, both, launch
+from kit.fidelity_servers import COMING, ORACLE, PROMPT, asks_of, both, launch, retracting
 from kit.penalized_oracle import greedy
 from kit.penalty_fields import LIFTED, PENALTIES
-from kit.servers import LOGS, ServerPool
+from kit.servers import ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import Plan
 from sglang_spec.models.tiny.plan import EOS
-from sglang_spec.server import Launch, Server
+from sglang_spec.server import Launch
 
 
 def accepted(replies: Sequence[Reply]) -> set[int]:
@@ -92,6 +92,13 @@ def test_each_choice_of_several_is_the_plain_one(plain: Client, spec: Client) ->
     assert choices(spec) == choices(plain)
 
 
+def test_logprobs_of_the_neighbouring_position_are_found(plain: Client, spec: Client) -> None:
+    """Sampled: each greedy token of this pair has the same logprob, and so have the best three."""
+    asks = asks_of(*({"temperature": 4.0, "sampling_seed": n} for n in range(3)), logprobs=True)
+    for one, reply in zip(asks, both(plain, spec, asks), strict=True):
+        assert same_answers.unseen_shifts(one, reply, same_answers.TINY_TOLERANCE) == ["top"]
+
+
 @pytest.mark.parametrize("field", ["beam_width", "return_sampling_mask"])
 def test_what_cannot_be_right_is_refused(spec: Client, field: str) -> None:
     sampling: dict[str, Any] = {"max_new_tokens": 8, "temperature": 0}
@@ -109,23 +116,27 @@ def sampling_of(new: int) -> dict[str, Any]:
     return {"max_new_tokens": new, "temperature": 0}
 
 
-# Upstream's own test mode; the environment variables for it were read when the zygote started.
-RETRACTING = """
-from sglang.srt.managers import scheduler
-scheduler.TEST_RETRACT, scheduler.TEST_RETRACT_INTERVAL = True, 4
-"""
-
-
 def test_a_retracted_request_gets_the_same_answer(
-    servers: ServerPool, pairs: dict[Plan, Pair], tmp_path: Path
+    servers: ServerPool, pairs: dict[Plan, Pair], plain: Client, tmp_path: Path
 ) -> None:
     """Retracted every few steps, prefilled again with its output, and penalized as before."""
-    assert servers.zygote is not None
-    spawn = tampered.spawner(servers.zygote, tmp_path / "program.py", RETRACTING)
-    with Server(
-        launch(pairs, "chain"), LOGS / "test-fidelity-retracted.log", spawn=spawn
-    ) as server:
-        check_retracted(Client(server.wait_ready().url))
+    with retracting(servers, launch(pairs, "chain"), tmp_path / "program.py") as client:
+        check_retracted(client)
+        check_retracted_draws(plain, client)
+
+
+def check_retracted_draws(plain: Client, client: Client) -> None:
+    """With a seed, so that there is one right answer."""
+    hot = [{"temperature": 4.0, "sampling_seed": n, "max_new_tokens": 24} for n in range(4)]
+    fields: list[dict[str, Any]] = [
+        {"min_p": 0.01},
+        {"top_k": 20, "top_p": 0.9},
+        {"frequency_penalty": 1.5, "repetition_penalty": 0.625, **LIFTED},
+        {"min_new_tokens": 20, "stop_token_ids": COMING, "ignore_eos": False},
+        {"regex": "(t[0-9]+){16}"},
+    ]
+    replies = both(plain, client, asks_of(*({**heat, **one} for heat in hot for one in fields)))
+    assert sum(reply.retractions for reply in replies) > 2
 
 
 def check_retracted(client: Client) -> None:
@@ -195,13 +206,4 @@ DRAWN = settings(
 @DRAWN
 @given(st.lists(drawn_asks.asks(), min_size=8, max_size=16))
 def test_drawn_requests_get_the_plain_answers(plain: Client, spec: Client, asks: list[Ask]) -> None:
-    both(plain, spec, asks)
-
-
-@pytest.mark.full
-@settings(DRAWN, max_examples=25, derandomize=False, print_blob=True)
-@given(st.lists(drawn_asks.asks(), min_size=8, max_size=48))
-def test_many_drawn_requests_get_the_plain_answers(
-    plain: Client, spec: Client, asks: list[Ask]
-) -> None:
     both(plain, spec, asks)

@@ -16,13 +16,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kit import drawn_asks, fidelity_table, lossless, same_answers, thinking
-from kit.asking import Ask
+from kit.asking import Ask, ask
 from kit.servers import ServerPool
 from sglang_spec.client import Client
 from sglang_spec.models import Pair, embedded_pair, held_out
-
-# Of logprobs, in float32: the sums of a verify run over other widths than those of a decode.
-TOLERANCE = 1e-3
 
 
 @pytest.fixture
@@ -106,14 +103,26 @@ DRAWN = settings(
 @DRAWN
 @given(st.deferred(drawn))
 def test_drawn_requests_get_the_plain_answers(clients: list[Client], asks: list[Ask]) -> None:
-    same_answers.both(*clients, asks, TOLERANCE)
+    same_answers.both(*clients, asks, same_answers.EMBEDDED_TOLERANCE)
 
 
 @pytest.mark.full  # for its time
 @settings(DRAWN, max_examples=40)
 @given(st.deferred(drawn))
 def test_many_drawn_requests_get_the_plain_answers(clients: list[Client], asks: list[Ask]) -> None:
-    same_answers.both(*clients, asks, TOLERANCE)
+    same_answers.both(*clients, asks, same_answers.EMBEDDED_TOLERANCE)
+
+
+def test_logprobs_of_the_neighbouring_position_are_found(clients: list[Client]) -> None:
+    """And the tolerance is well above what plain decoding differs by in other batches."""
+    asks = [Ask(prompt, {"max_new_tokens": 24}, logprobs=True) for prompt in list(chats())[:4]]
+    replies = same_answers.both(*clients, asks, same_answers.EMBEDDED_TOLERANCE)
+    for one, reply in zip(asks, replies, strict=True):
+        assert same_answers.unseen_shifts(one, reply, same_answers.EMBEDDED_TOLERANCE) == []
+    together = ask(clients[0], asks)
+    alone = [ask(clients[0], [one])[0] for one in asks]
+    floor = max(map(same_answers.farthest, alone, together))
+    assert 0 < floor < same_answers.EMBEDDED_TOLERANCE / 2
 
 
 SHOWN = """Q: 2+2?
@@ -150,6 +159,8 @@ def test_a_grammar_begins_after_a_tag_of_three_tokens(
     rules = [{"regex": text} for text in AFTER] + [{"json_schema": RULES["json_schema"][0]}, {}]
     asks = [Ask(prompt, {"max_new_tokens": 32, **rule}, reasoning=True) for rule in rules]
     asks += [replace(one, sampling={**one.sampling, "frequency_penalty": 0.25}) for one in asks]
-    replies = same_answers.both(*map(servers.client, launches), asks, TOLERANCE)
+    replies = same_answers.both(
+        *map(servers.client, launches), asks, same_answers.EMBEDDED_TOLERANCE
+    )
     for one, reply in zip(asks[: len(rules)], replies, strict=False):
         assert 3 < reply.reasoning < len(reply.tokens), one

@@ -19,6 +19,7 @@ from kit import processors, thinking
 from kit.asking import Ask
 
 MOST_TOKENS = 32
+MOST_CHOICES = 3
 Prompt = tuple[int, ...]
 # Eighths are exact in float32 whatever the order of additions is, so that no tie is broken by it.
 EIGHTHS = st.integers(-16, 16).map(lambda n: n / 8)
@@ -75,15 +76,25 @@ def asks(draw: st.DrawFn, source: Source = ON_TINY) -> Ask:
     prompt = draw(source.prompts)
     new = draw(st.integers(1, MOST_TOKENS))
     sampling: dict[str, Any] = {"max_new_tokens": new, "ignore_eos": draw(st.booleans())}
-    names = set(FIELDS) - (set() if source.seeded else {"sampled"})
-    for name in sorted(draw(st.sets(st.sampled_from(sorted(names)), max_size=4))):
+    others = set(FIELDS) - ENDS - {"grammar"} - (set() if source.seeded else {"sampled"})
+    names = draw(st.sets(st.sampled_from(sorted(ENDS)), max_size=2))
+    names |= draw(st.sets(st.sampled_from(sorted(others)), max_size=4))
+    if draw(st.integers(0, 2)) == 0:
+        names.add("grammar")
+    for name in sorted(names):
         sampling |= FIELDS[name](draw, source, prompt, new)
     processor = None
     if draw(st.integers(0, 5)) == 0:
         processor = draw(st.sampled_from(sorted(PROCESSORS.values())))
         sampling["custom_params"] = {"token": draw(st.sampled_from(source.lifted))}
-    reasoning = source.reasoning and draw(st.booleans())
-    return Ask(prompt, sampling, processor, logprobs=draw(st.booleans()), reasoning=reasoning)
+    return Ask(
+        prompt,
+        sampling,
+        processor,
+        logprobs=draw(st.booleans()),
+        reasoning=source.reasoning and draw(st.booleans()),
+        stream=draw(st.integers(0, 3)) == 0,
+    )
 
 
 def _stops(draw: st.DrawFn, source: Source, prompt: Prompt, new: int) -> list[int]:
@@ -128,6 +139,7 @@ FIELDS: dict[str, Any] = {
     },
     "kept stop": lambda draw, *_: {"no_stop_trim": draw(st.booleans())},
     "grammar": _rule,
+    "choices": lambda draw, *_: {"n": draw(st.integers(2, MOST_CHOICES))},
     "special tokens": lambda draw, *_: {
         "skip_special_tokens": draw(st.booleans()),
         "spaces_between_special_tokens": draw(st.booleans()),
@@ -140,3 +152,5 @@ FIELDS: dict[str, Any] = {
     "top-p": lambda draw, *_: {"top_p": draw(st.sampled_from([0.3, 0.8, 0.95]))},
     "min-p": lambda draw, *_: {"min_p": draw(st.sampled_from([0.01, 0.1, 0.9]))},
 }
+# Fields that end an answer; each is to meet all the others.
+ENDS = {"stop tokens", "minimum", "stop strings", "stop regex"}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import TINY, TINY_HALF, Oracle, Plan
-from sglang_spec.server import Launch, Speculation
+from sglang_spec.server import Launch, Server, Speculation
 
-from kit import same_answers, thinking
+from kit import same_answers, tampered, thinking
 from kit.asking import Ask, Reply
+from kit.servers import ServerPool
 
 ORACLE = Oracle(TINY)
 PROMPT = (0, *range(70, 110))
@@ -42,10 +46,13 @@ ADAPTIVE = {
 }
 # Left to the full suite for their time; the tree has a draft with rejections as well.
 SLOW = ("some-rejected", "one-step", "two-steps", "wide-tree", "adaptive")
-# Of logprobs. Both are float32, but the sums of a verify run over other widths than those of a
-# decode, and the tiny pair's gates make much of the last bits: 6.5e-4 was seen. A penalty that is
-# counted once too often moves a logprob by hundredths.
-TOLERANCE = 2e-3
+
+
+def adaptive_flags(folder: Path) -> tuple[str, ...]:
+    """Step counts by `ADAPTIVE`, from a file in `folder`."""
+    config = folder / "steps.json"
+    config.write_text(json.dumps(ADAPTIVE))
+    return ("--speculative-adaptive", "--speculative-adaptive-config", str(config))
 
 
 def launch(pairs: dict[Plan, Pair], mode: str, *more: str) -> Launch:
@@ -55,8 +62,24 @@ def launch(pairs: dict[Plan, Pair], mode: str, *more: str) -> Launch:
     return Launch(pair.target, Speculation(pair.draft, *numbers), "float32", flags)
 
 
+# Upstream's own test mode; the environment variables for it were read when the zygote started.
+RETRACTING = """
+from sglang.srt.managers import scheduler
+scheduler.TEST_RETRACT, scheduler.TEST_RETRACT_INTERVAL = True, 4
+"""
+
+
+@contextmanager
+def retracting(servers: ServerPool, launch: Launch, program: Path) -> Iterator[Client]:
+    """A server that retracts some request every few steps; `program` is written."""
+    assert servers.zygote is not None
+    spawn = tampered.spawner(servers.zygote, program, RETRACTING)
+    with Server(launch, servers.log("retracting"), spawn=spawn) as server:
+        yield Client(server.wait_ready().url)
+
+
 def both(plain: Client, spec: Client, asks: Sequence[Ask]) -> list[Reply]:
-    return same_answers.both(plain, spec, asks, TOLERANCE)
+    return same_answers.both(plain, spec, asks, same_answers.TINY_TOLERANCE)
 
 
 def asks_of(*sampling: dict[str, Any], **common: Any) -> list[Ask]:

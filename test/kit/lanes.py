@@ -17,6 +17,7 @@ COMPARE = (
     "decode_checks",
     "equality",
     "fidelity",
+    "fidelity_drawn",
     "fidelity_ends",
     "fidelity_on_embedded",
     "fidelity_sampled",
