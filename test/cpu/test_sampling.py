@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kit import homogeneity
+from kit.draw_errors import RANK, errors
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
 from sglang_spec.client import Answer, Client
@@ -62,27 +63,16 @@ def draws(client: Client, **parameters: Any) -> list[Answer]:
     return client.generate_batch([PROMPT] * DRAWS, POSITIONS, **options)
 
 
-RANK = {token: i for i, token in enumerate(TINY.shuffle)}
-
-
-def errors(answers: Sequence[Answer], position: int) -> list[int]:
-    """For each answer the bits by which its token differs from the right one after its own context.
-
-    Their law is the same in every context. That of the tokens themselves is a mixture over what
-    was drawn before, in which a fault at a later position all but drowns.
-    """
-    return [
-        RANK[a.tokens[position]] ^ ORACLE.value([*PROMPT, *a.tokens[:position]]) for a in answers
-    ]
-
-
 def p_values(first: Sequence[Answer], second: Sequence[Answer]) -> list[float]:
     """One chi-square test for each position.
 
     In 12 simulated runs of the tiny pair's own law the temperature of the fault "hot" gave at most
     1e-38 at the later positions, and 2e-4 where tokens were compared instead of their errors.
     """
-    return [homogeneity.two_samples(errors(first, i), errors(second, i)) for i in range(POSITIONS)]
+    return [
+        homogeneity.two_samples(errors(PROMPT, first, i), errors(PROMPT, second, i))
+        for i in range(POSITIONS)
+    ]
 
 
 def truth(context: Sequence[int], temperature: float) -> dict[int, float]:
@@ -126,7 +116,7 @@ def check_truth(answers: Sequence[Answer]) -> None:
     right = ORACLE.value(PROMPT)
     expected = {RANK[t] ^ right: p for t, p in truth(PROMPT, TEMPERATURE).items() if t in RANK}
     for position in range(1, POSITIONS):
-        found = homogeneity.against(errors(answers, position), expected)
+        found = homogeneity.against(errors(PROMPT, answers, position), expected)
         assert found > homogeneity.SIGNIFICANCE
 
 

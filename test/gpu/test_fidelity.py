@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import homogeneity, processors
 from kit.asking import Ask, ask
+from kit.faulty_server import FaultyServer
 from kit.penalized_oracle import greedy
 from kit.penalty_fields import PENALTIES
 from kit.servers import ServerPool
@@ -154,3 +156,17 @@ def test_sampled_tokens_have_the_plain_distribution(
     found = draws(servers.client(setup.launch()), SAMPLED[name])
     for ours, theirs in zip(found, judged[name], strict=True):
         assert homogeneity.two_samples(ours, theirs) > homogeneity.SIGNIFICANCE
+
+
+@pytest.mark.parametrize("setup", [SETUPS[0], REJECTION], ids=lambda one: f"faulty-{one.name}")
+def test_a_window_judged_by_its_first_position_is_found(
+    servers: ServerPool, judged: dict[str, list[list[int]]], setup: Setup, tmp_path: Path
+) -> None:
+    """The control: stop tokens stay banned in the whole of the first window."""
+    with FaultyServer(servers, setup.launch(), tmp_path / "fault", "fidelity") as server:
+        server.plant("relaxed -")
+        found = draws(server.client, SAMPLED["penalties"])
+    both = zip(found, judged["penalties"], strict=True)
+    first, second, third, *_ = (homogeneity.two_samples(ours, theirs) for ours, theirs in both)
+    assert min(first, second) > homogeneity.SIGNIFICANCE  # of prefill, and of the window's root
+    assert third < homogeneity.SIGNIFICANCE

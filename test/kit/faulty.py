@@ -150,7 +150,7 @@ def ban_with_faults(plain: Callable[..., Any]) -> Callable[..., Any]:
     def ban(terms: Terms, logits: Any, lines: Any, ledger: Any, ways: Ways) -> None:
         if FAULTS.kind == "relaxed":
             count, nodes = ways.tokens.shape
-            above = torch.zeros(count, nodes, nodes)
+            above = torch.zeros(count, nodes, nodes, device=ways.tokens.device)
             above[:, :, 0] = 1
             ways = dataclasses.replace(ways, above=above)
         plain(terms, logits, lines, ledger, ways)

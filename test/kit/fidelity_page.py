@@ -24,10 +24,11 @@ MODES = (
     "GPU, sampled",
     "GPU, rejection sampling",
 )
+WAYS = ("greedy", "sampled with a seed", "sampled without a seed", "planted fault is found")
 CPU, SAMPLED = "test/cpu/test_fidelity.py", "test/cpu/test_fidelity_sampled.py"
 ENDS = "test/cpu/test_fidelity_ends.py"
+MANY, EMBEDDED = "test/cpu/test_fidelity_drawn.py", "test/cpu/test_fidelity_on_embedded.py"
 CLIENT, GPU = "test/cpu/test_openai_client.py", "test/gpu/test_fidelity.py"
-EQUALITY = "test/cpu/test_equality.py"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Row:
     """One field, or several that hold for the same reason."""
 
     fields: str
-    cells: tuple[Cell, Cell, Cell, Cell, Cell]
+    cells: tuple[Cell, ...]
 
 
 def row(fields: str, greedy: str, sampled: str, gpu: str = "", gpu_sampled: str = "") -> Row:
@@ -102,8 +103,7 @@ ROWS = (
     row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN),
     row("`max_new_tokens`", CUT, DRAWN, GPU_PENALTIES),
     row("`n`", f"{CLIENT}::test_chat", f"{CPU}::test_each_choice_of_several_is_the_plain_one"),
-    row("streamed chunks", f"{CLIENT}::test_streamed_chunks_make_up_the_answer",
-        f"{CLIENT}::test_streamed_chunks_make_up_the_answer"),
+    row("streamed chunks", f"{CLIENT}::test_streamed_chunks_make_up_the_answer", DRAWN),
     row("`return_logprob`, `top_logprobs_num`, `token_ids_logprob`", CUT, DRAWN),
     row("all of these after a retraction", f"{CPU}::test_a_retracted_request_gets_the_same_answer",
         f"{CPU}::test_a_retracted_request_gets_the_same_answer", GPU_PENALTIES),
@@ -111,10 +111,41 @@ ROWS = (
 )  # fmt: skip
 
 
-def verdicts() -> str:
-    """Field by mode."""
-    lines = [f"| field | {' | '.join(MODES)} |", "|---" * (len(MODES) + 1) + "|"]
-    lines += [f"| {one.fields} | {' | '.join(cell.text() for cell in one.cells)} |" for one in ROWS]
+def mode(name: str, greedy: str = "", seeded: str = "", drawn: str = "", found: str = "") -> Row:
+    """A way to serve: the tests of greedy requests, of those with a seed, of the distribution
+    without one, and the test in which a planted fault changes that."""
+    exact = [Cell(EXACT, test) if test else Cell("not tested") for test in (greedy, seeded)]
+    equal = Cell(EQUAL, drawn) if drawn else Cell("not tested")
+    return Row(name, (*exact, equal, Cell("yes", found) if found else Cell("not tested")))
+
+
+MANY_DRAWN = f"{MANY}::test_many_drawn_requests_get_the_plain_answers"
+OTHERS = f"{SAMPLED}::test_other_modes_have_the_plain_distribution"
+FOUND = "test_a_window_judged_by_its_first_position_is_found"
+CHAIN = f"{SAMPLED}::test_every_position_has_the_plain_distribution"
+RETRACTED = f"{MANY}::test_retracted_requests_get_the_plain_answers"
+CROSSED = f"{MANY}::test_requests_across_random_decisions_get_the_plain_answers"
+CROSSED_DRAWS = f"{SAMPLED}::test_steps_with_a_draft_and_without_have_the_plain_distribution"
+HOT = f"{SAMPLED}::test_a_temperature_that_is_too_high_is_found_behind_filters"
+MODE_ROWS = (
+    mode("CPU, a chain of three", DRAWN, DRAWN, CHAIN, f"{SAMPLED}::{FOUND}"),
+    mode("the same, `top_k`, `top_p` and `min_p` alone", DRAWN, DRAWN, CHAIN, HOT),
+    mode("CPU, a chain whose drafts are often wrong (full)", MANY_DRAWN, MANY_DRAWN, OTHERS),
+    mode("CPU, a tree", DRAWN, DRAWN, OTHERS),
+    mode("CPU, one step, two steps, a tree of 24 (full)", MANY_DRAWN, MANY_DRAWN),
+    mode("CPU, adaptive step counts (full)", MANY_DRAWN, MANY_DRAWN, OTHERS),
+    mode("CPU, batch threshold (full)", CROSSED, CROSSED, CROSSED_DRAWS),
+    mode("CPU, retraction (full)", RETRACTED, RETRACTED),
+    mode("CPU, embedded pair", f"{EMBEDDED}::test_drawn_requests_get_the_plain_answers"),
+    mode("GPU, target-only sampling, a chain and a tree", GPU_PENALTIES, "", GPU_DRAWS,
+         f"{GPU}::{FOUND}"),
+    mode("GPU, rejection sampling", "", "", GPU_DRAWS, f"{GPU}::{FOUND}"),
+)  # fmt: skip
+
+
+def table(head: str, columns: tuple[str, ...], rows: tuple[Row, ...]) -> str:
+    lines = [f"| {head} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {one.fields} | {' | '.join(cell.text() for cell in one.cells)} |" for one in rows]
     return "\n".join(lines)
 
 
@@ -134,16 +165,21 @@ def faults() -> str:
 
 def renewed(page: str) -> str:
     """The page with its tables made anew."""
-    for name, table in (("verdicts", verdicts()), ("faults", faults())):
+    tables = {
+        "verdicts": table("field", MODES, ROWS),
+        "modes": table("way to serve", WAYS, MODE_ROWS),
+        "faults": faults(),
+    }
+    for name, made in tables.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         head, _, rest = page.partition(begin)
-        page = f"{head}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+        page = f"{head}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
     return page
 
 
 def missing_tests() -> list[str]:
     """Tests that a verdict names and that are not there."""
-    named = {cell.test for one in ROWS for cell in one.cells if cell.test}
+    named = {cell.test for one in (*ROWS, *MODE_ROWS) for cell in one.cells if cell.test}
     known = set()
     for path in {test.split("::")[0] for test in named}:
         for node in ast.parse((ROOT / path).read_text()).body:
