@@ -107,7 +107,7 @@ KITS: tuple[Kit, ...] = (
         },
     ),
     Kit("streaming_session_kit", "StreamingSessionKitMixin", server="sessions"),
-    Kit("streaming_session_kit", "AbortLeakReproKitMixin", server="sessions"),
+    Kit("streaming_session_kit", "AbortLeakReproKitMixin", server="short-sessions"),
     _not("radix_cache_server_kit", "", "a function that SpecFeatureKit calls"),
     _not("perf_bench_kit", "", "functions for benchmarks, no test"),
     _not("cache_hit_kit", "", "functions for tests that do not ship"),
