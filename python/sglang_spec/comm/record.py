@@ -40,10 +40,11 @@ def measured(results: Mapping[str, Any], facts: Any, path: str) -> Any:
         f"comm-bench {date}: {chosen['ratio']:.2f} of plain SGLang ({setup['plain']}) "
         f"from 16 to 512 KiB{f'; partial: {partial}' if partial else ''}"
     )
+    ranks = results["provenance"]["ranks"]
     return core.Measured(
         path=path,
-        tp_size=results["provenance"]["ranks"],
-        machine=facts.machine(),
+        tp_size=ranks,
+        machine=facts.machine(ranks),
         variables=setup["candidates"].get(chosen["nccl"], {}),
         custom_all_reduce=chosen["custom"],
         pcie_ipc_bytes=chosen["ipc_bytes"],

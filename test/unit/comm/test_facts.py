@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sglang_spec.comm import bench
 
 from .conftest import DATA, MACHINES
 
@@ -51,7 +52,7 @@ def test_words_for_a_fabric(machine: Any) -> None:
 def test_a_plan_file_comes_back(comm: Any, machine: Any, tmp_path: Path) -> None:
     facts = machine("rtx-pro-6000-x4")
     path = tmp_path / "plan.json"
-    plan = comm.Measured(str(path), 4, facts.machine(), {"NCCL_PROTO": "LL"}, False, 4096, "why")
+    plan = comm.Measured(str(path), 4, facts.machine(4), {"NCCL_PROTO": "LL"}, False, 4096, "why")
     path.write_text(plan.dump(), encoding="utf-8")
     assert comm.Measured.load(path) == plan
     assert comm.Measured.load(path).misfit(facts, 4) == ""
@@ -59,3 +60,25 @@ def test_a_plan_file_comes_back(comm: Any, machine: Any, tmp_path: Path) -> None
         path.write_text(broken, encoding="utf-8")
         with pytest.raises(comm.MeasuredError, match=r"plan\.json"):
             comm.Measured.load(path)
+
+
+def test_a_plan_of_some_of_the_gpus_is_bound_to_those(comm: Any, machine: Any) -> None:
+    """`comm-bench --ranks 4` and a launch with `--tp-size 4`, both on a host with eight GPUs."""
+    whole = machine("rtx-pro-6000-x8-two-sockets")
+    results = {
+        "setups": {
+            "as-is": {
+                "chosen": {"nccl": "plain", "custom": True, "ipc_bytes": 0, "ratio": 1.0},
+                "candidates": {"plain": {}},
+                "plain": "NCCL",
+            }
+        },
+        "provenance": {"date": "2026-11-30", "ranks": 4},
+    }
+    plan = bench.measured(results, whole, "plan.json")
+    assert len(plan.machine["gpus"]) == 4
+    # A launch knows the GPUs of its ranks, `doctor comm` all of the host.
+    for here in (whole, whole.only(range(4))):
+        assert plan.misfit(here, 4) == ""
+    assert plan.misfit(whole, 8).startswith("tp_size: measured with 4 ranks")
+    assert plan.misfit(machine("h200-x8"), 4).startswith("machine.gpus: measured on")

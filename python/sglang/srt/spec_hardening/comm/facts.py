@@ -178,9 +178,14 @@ class Facts:
             words += ", across NUMA nodes"
         return words
 
-    def machine(self) -> dict[str, Any]:
-        """What a measurement is bound to: a plan measured here fits another host that has this."""
+    def machine(self, ranks: int | None = None) -> dict[str, Any]:
+        """What a measurement is bound to: a plan measured here fits another host that has this.
+
+        Of the first `ranks` GPUs alone, where given: a launch knows those of its ranks, and
+        `comm-bench` the whole host, also where it measured some.
+        """
+        used = self if ranks is None else self.only(range(ranks))
         return {
-            "gpus": [f"{gpu.name} SM{gpu.capability[0]}{gpu.capability[1]}" for gpu in self.gpus],
-            "links": [" ".join(row) for row in self.links],
+            "gpus": [f"{gpu.name} SM{gpu.capability[0]}{gpu.capability[1]}" for gpu in used.gpus],
+            "links": [" ".join(row) for row in used.links],
         }

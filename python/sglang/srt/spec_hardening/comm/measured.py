@@ -59,7 +59,7 @@ class Measured:
         """Why the file was not measured on this machine for this launch; empty if it was."""
         if self.tp_size != tp_size:
             return f"tp_size: measured with {self.tp_size} ranks, this launch has {tp_size}"
-        here = facts.machine()
+        here = facts.machine(tp_size)
         for key, value in self.machine.items():
             if here.get(key) != value:
                 return f"machine.{key}: measured on {value}, here are {here.get(key)}"
