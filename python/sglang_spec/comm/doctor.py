@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,24 @@ import click
 FUSION = ["auto", "trtllm", "mnnvl", "cutedsl"]
 
 
+def _size(name: str, default: int, what: str) -> Callable[[Any], Any]:
+    return click.option(name, default=default, show_default=True, type=click.IntRange(1), help=what)
+
+
 @click.command()
 @click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="Replay this record.")
-@click.option("--save", type=click.Path(path_type=Path), help="Write the facts here, for --facts.")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the facts here, for --facts.",
+)
 @click.option("--test-peers", is_flag=True, help="Write between GPUs and read back; uses the GPUs.")
 @click.option("--tp-size", type=click.IntRange(1), help="Ranks.  [default: every GPU]")
 @click.option("--nnodes", default=1, show_default=True, type=click.IntRange(1), help="Hosts.")
 @click.option("--architecture", help="The target's, as in its config.json.")
-@click.option("--hidden-size", default=7168, show_default=True, help="Elements of a row.")
-@click.option("--num-draft-tokens", default=4, show_default=True, help="Rows a request in verify.")
-@click.option("--max-bs", default=128, show_default=True, help="Largest captured batch.")
+@_size("--hidden-size", 7168, "Elements of a row.")
+@_size("--num-draft-tokens", 4, "Rows a request in verify.")
+@_size("--max-bs", 128, "Largest captured batch.")
 @click.option("--fusion", type=click.Choice(FUSION), help="--flashinfer-allreduce-fusion-backend.")
 @click.option("--disable-custom-all-reduce", is_flag=True, help="As given to the server.")
 @click.option("--plan", "plan_file", type=click.Path(), help="auto, or a file of comm-bench.")
@@ -54,13 +63,21 @@ def comm(
     Example: sglang-spec doctor comm --tp-size 8 --plan auto --test-peers
     """
     core: Any = import_module("sglang_spec.hardening.comm.core")
+    if facts_file is not None and test_peers:
+        raise click.UsageError("--test-peers uses this machine's GPUs, --facts another's record")
+    if tp_size is not None and tp_size % nnodes:
+        raise click.UsageError(f"--tp-size {tp_size}: not a multiple of --nnodes {nnodes}")
     try:
         facts = _facts(core, facts_file, test_peers)
         measured = core.Measured.load(plan_file) if plan_file not in (None, "auto") else None
     except (core.FactsError, core.MeasuredError) as error:
         raise click.UsageError(str(error)) from error
     if save is not None:
-        save.write_text(facts.dump(), encoding="utf-8")
+        try:
+            save.write_text(facts.dump(), encoding="utf-8")
+        except OSError as error:
+            text = f"{save}: {error.strerror}; name a file in a folder that is there"
+            raise click.BadParameter(text, param_hint="--save") from error
     launch = core.Settings(
         tp_size=tp_size or max(len(facts.gpus), 1),
         nnodes=nnodes,
@@ -94,7 +111,7 @@ def _environment(settings: tuple[str, ...], replay: bool) -> dict[str, str]:
     environment = {} if replay else dict(os.environ)
     for setting in settings:
         name, separator, value = setting.partition("=")
-        if not separator:
+        if not (name and separator):
             raise click.UsageError(f"--env {setting}: NAME=VALUE is needed")
         environment[name] = value
     return environment

@@ -52,8 +52,22 @@ def test_facts_of_this_machine_can_be_saved_and_replayed(tmp_path: Path) -> None
 def test_wrong_usage_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "facts.json"
     broken.write_text("{")
-    for arguments in (["--facts", str(broken)], ["--env", "A"], ["--plan", str(broken)]):
-        assert CliRunner().invoke(doctor, ["comm", *arguments]).exit_code == 2
+    recorded = ["--facts", TWO_SOCKETS]
+    for arguments in (
+        ["--facts", str(broken)],
+        ["--env", "A"],
+        ["--env", "=A"],
+        ["--plan", str(broken)],
+        [*recorded, "--test-peers"],
+        [*recorded, "--tp-size", "8", "--nnodes", "3"],
+        [*recorded, "--hidden-size", "0"],
+        [*recorded, "--num-draft-tokens", "0"],
+        [*recorded, "--max-bs", "-1"],
+        [*recorded, "--save", str(tmp_path / "none" / "facts.json")],
+        [*recorded, "--save", str(tmp_path)],
+    ):
+        result = CliRunner().invoke(doctor, ["comm", *arguments])
+        assert result.exit_code == 2, (arguments, result.output)
 
 
 def test_it_needs_no_torch() -> None:
