@@ -18,6 +18,9 @@ from ..finite import SECONDS, Finite
 from . import bench, picture, record
 from .team import TeamError
 
+FILE = click.Path(path_type=Path, dir_okay=False, writable=True)
+GIVEN = click.Path(path_type=Path, dir_okay=False, exists=True)
+
 
 @click.command("comm-bench")
 @click.option("--ranks", type=click.IntRange(2), help="Ranks, one a GPU.  [default: every GPU]")
@@ -38,10 +41,10 @@ from .team import TeamError
 @click.option(
     "--seconds", default=0.0, type=Finite(0), help="Stop after this time, keep what was measured."
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Write all figures here (JSON).")
-@click.option("--plan", type=click.Path(path_type=Path), help="Write the plan file here.")
-@click.option("--picture", "png", type=click.Path(path_type=Path), help="Write a PNG here.")
-@click.option("--from", "given", type=click.Path(path_type=Path, exists=True), help="Draw these.")
+@click.option("--output", type=FILE, help="Write all figures here (JSON).")
+@click.option("--plan", type=FILE, help="Write the plan file here.")
+@click.option("--picture", "png", type=FILE, help="Write a PNG here.")
+@click.option("--from", "given", type=GIVEN, help="Draw these.")
 def comm_bench(
     ranks: int | None,
     device: str | None,
@@ -65,8 +68,10 @@ def comm_bench(
     \b
     Example: sglang-spec comm-bench --output comm.json --plan plan.json --picture comm.png
     """
+    for option, path in (("--output", output), ("--plan", plan), ("--picture", png)):
+        _make_place(option, path)
     if given is not None:
-        results = json.loads(given.read_text(encoding="utf-8"))
+        results = _read(given)
     else:
         end = time.monotonic() + seconds if seconds else math.inf
         settings = replace(_settings(ranks, device, rounds, sizes, only, start_limit), end=end)
@@ -77,7 +82,6 @@ def comm_bench(
         except TeamError as error:
             raise click.ClickException(str(error)) from error
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     if plan is not None and "as-is" in results["setups"]:
         core: Any = import_module("sglang_spec.hardening.comm.core")
@@ -95,6 +99,29 @@ def comm_bench(
         click.echo(f"partial: set-up {name}{was}: {why}", err=True)
     if not all(why.startswith(bench.OVER) for why in partial.values()):
         sys.exit(1)
+
+
+def _make_place(option: str, path: Path | None) -> None:
+    """The folder of a file to come: minutes of measuring are not to end in its absence."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint=option) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What an earlier run wrote; anything else is a usage error."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--from") from error
+    keys = ("provenance", "facts", "setups")
+    if not isinstance(content, dict) or any(type(content.get(key)) is not dict for key in keys):
+        text = f"{path}: not a file of `comm-bench --output`, which has {', '.join(keys)}"
+        raise click.BadParameter(text, param_hint="--from")
+    return content
 
 
 def _settings(

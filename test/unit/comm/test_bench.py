@@ -210,3 +210,23 @@ def test_wrong_usage(arguments: list[str]) -> None:
         pytest.skip("this host has a GPU")
     result = CliRunner().invoke(comm_bench, arguments)
     assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize("option", ["--output", "--plan", "--picture"])
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    monkeypatch.setattr(bench, "run", lambda settings: pytest.fail("it measured"))
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "in"):
+        arguments = ["--device", "cpu", "--rounds", "1", option, str(place)]
+        result = CliRunner().invoke(comm_bench, arguments)
+        assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"setups": 1}', "{}"])
+def test_a_file_that_comm_bench_did_not_write_is_named(tmp_path: Path, content: str) -> None:
+    given = tmp_path / "given.json"
+    given.write_text(content)
+    result = CliRunner().invoke(comm_bench, ["--from", str(given)])
+    assert result.exit_code == 2 and "Invalid value for --from" in result.output
