@@ -8,9 +8,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from kit import lossless
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from kit import drawn_asks, lossless
+from kit.asking import Ask
+from kit.counted_crossing import check_drawn, check_penalties, check_penalties_until, is_counted
 from kit.crossing import (
     CAPACITY,
     FLAGS,
@@ -24,11 +27,15 @@ from kit.crossing import (
     crossing,
     prompt,
 )
+from kit.fidelity_servers import PLAIN
 from kit.servers import ServerPool
+from sglang_spec.client import Client
 from sglang_spec.models import Pair, held_out
+from sglang_spec.models.tiny import TINY_HALF, Plan
 from sglang_spec.server import Launch, ServerError, Speculation
 
-SEEDED = ("--max-running-requests", "64", "--sleep-on-idle", "--enable-deterministic-inference")
+SERVED = (*PLAIN, "--skip-speculative-self-test")
+OVERLAPPED = tuple(flag for flag in SERVED if flag != "--disable-overlap-schedule")
 
 
 def more(value: Any) -> Any:
@@ -41,12 +48,19 @@ def both_ways(counted: dict[str, int]) -> bool:
 
 
 def serve(
-    servers: ServerPool, pair: Pair, folder: Path, *flags: str, topk: int = 1, **environment: str
+    servers: ServerPool,
+    pair: Pair,
+    folder: Path,
+    *flags: str,
+    topk: int = 1,
+    dtype: str = "bfloat16",
+    **environment: str,
 ) -> AbstractContextManager[Crossing]:
     speculation = Speculation(pair.draft, STEPS, topk, STEPS + 1 if topk == 1 else 8)
     arguments = (*FLAGS, "--chunked-prefill-size", "96", *flags)
-    launch = Launch(pair.target, speculation, arguments=arguments, environment=environment)
-    return crossing(servers, launch, folder)
+    return crossing(
+        servers, Launch(pair.target, speculation, dtype, arguments, environment), folder
+    )
 
 
 @pytest.fixture(scope="module")
@@ -109,48 +123,69 @@ def test_a_prefix_that_was_generated_while_off(one: Crossing, new: int) -> None:
     check_prefix(one, new)
 
 
-def test_seeded_sampling_draws_the_plain_tokens(
-    servers: ServerPool, tiny: Pair, tmp_path: Path
+@pytest.fixture(scope="module")
+def busy(
+    servers: ServerPool, pairs: dict[Plan, Pair], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crossing]:
+    """With overlap, and drafts right and wrong; in float32."""
+    environment = {"SPEC_TEST_OVERLAP": "1", "SPEC_TEST_PENALTIES": "1"}
+    folder = tmp_path_factory.mktemp("busy")
+    pair = pairs[TINY_HALF]
+    with serve(servers, pair, folder, *OVERLAPPED, dtype="float32", **environment) as server:
+        yield server
+
+
+def switched(counted: dict[str, int]) -> bool:
+    return counted["switches"] > 5
+
+
+def test_penalties_count_alike_in_steps_of_both_kinds(busy: Crossing) -> None:
+    busy.plan("coin 11")
+    check_penalties_until(busy, 11, switched)
+
+
+@pytest.mark.parametrize("fault", ["uncounted", more("unpenalized")])
+def test_a_plain_step_that_is_not_counted_is_seen(busy: Crossing, fault: str) -> None:
+    busy.plan(f"coin 12 {fault}")
+    with pytest.raises(AssertionError, match="Counted"):
+        check_penalties(busy, 12)
+    busy.plan("")
+
+
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 99), st.lists(drawn_asks.asks(), min_size=8, max_size=16))
+def test_drawn_requests_cross_and_get_the_plain_answers(
+    plain: Client, busy: Crossing, seed: int, asks: list[Ask]
 ) -> None:
+    """Penalties, grammars, processors, biases, stops, seeds and logprobs, in one batch."""
+    busy.plan(f"coin {seed}")
+    check_drawn(plain, busy, [one for one in asks if is_counted(one)])
+
+
+def test_seeded_sampling_draws_the_plain_tokens(plain: Client, busy: Crossing) -> None:
     """Log probabilities included, and those of the runners-up."""
-    plain = servers.client(Launch(tiny.target, arguments=SEEDED))
     parameters: list[dict[str, Any]] = [
         {"temperature": 4.0, "sampling_seed": seed, "max_new_tokens": 9 + 5 * seed, **filters}
         for seed in (1, 2, 3)
-        for filters in ({}, {"top_k": 20}, {"top_p": 0.8})
+        for filters in ({}, {"top_k": 20}, {"top_p": 0.8}, {"frequency_penalty": 1.5})
     ]
-    parameters.append({"temperature": 0, "max_new_tokens": 30})
-    body = {
-        "input_ids": [prompt(21, 30)] * len(parameters),
-        "sampling_params": [{"ignore_eos": True, **chosen} for chosen in parameters],
-        "return_logprob": True,
-        "top_logprobs_num": 2,
-    }
-    with serve(servers, tiny, tmp_path, *SEEDED, "--skip-speculative-self-test") as server:
-        server.plan("coin 8")
-        found = server.client.post("/generate", **body).json()
-        assert server.info()["switches"] > 2
-    for answer, expected in zip(found, plain.post("/generate", **body).json(), strict=True):
-        assert answer["output_ids"] == expected["output_ids"]
-        for key in ("output_token_logprobs", "output_top_logprobs"):
-            mine, theirs = answer["meta_info"][key], expected["meta_info"][key]
-            np.testing.assert_allclose(numbers(mine), numbers(theirs), atol=1e-4)
+    busy.plan("coin 8")
+    before = busy.info()
+    asks = [
+        Ask(tuple(prompt(21, 30)), {"ignore_eos": True, **one}, logprobs=True) for one in parameters
+    ]
+    check_drawn(plain, busy, asks)
+    assert busy.info()["switches"] - before["switches"] > 2
 
 
-def numbers(nested: Any) -> list[float]:
-    """All numbers in a nested list, in order."""
-    if isinstance(nested, list):
-        return [number for part in nested for number in numbers(part)]
-    return [] if nested is None or isinstance(nested, str) else [float(nested)]
-
-
+@pytest.mark.parametrize("overlap", [{"SPEC_TEST_OVERLAP": "1"}, more({})], ids=["overlap", "none"])
 def test_a_tree_and_requests_that_are_retracted(
-    servers: ServerPool, tiny: Pair, tmp_path: Path
+    servers: ServerPool, tiny: Pair, tmp_path: Path, overlap: dict[str, str]
 ) -> None:
     """Requests are prefilled again, those generated so far included; the draft proposes trees."""
-    environment = {"SPEC_TEST_RETRACT": "1"}
+    environment = {"SPEC_TEST_RETRACT": "1", "SPEC_TEST_PENALTIES": "1", **overlap}
     flag = "--skip-speculative-self-test"
-    with serve(servers, tiny, tmp_path, flag, topk=2, **environment) as server:
+    with serve(servers, tiny, tmp_path, flag, topk=2, dtype="float32", **environment) as server:
         server.plan("coin 9")
 
         def enough(counted: dict[str, int]) -> bool:
@@ -158,6 +193,7 @@ def test_a_tree_and_requests_that_are_retracted(
             return retracted and counted["switches"] > 5
 
         check_arrivals_until(server, 9, enough, count=16)
+        assert check_penalties_until(server, 9, switched, count=16) > 0
 
 
 @pytest.mark.full  # two servers of the embedded pair in float32
@@ -189,11 +225,13 @@ def check_ranks(servers: ServerPool, tiny: Pair, folder: Path, ranks: int) -> No
     environment = {
         "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
         "SPEC_TEST_SLOW_RANK": str(ranks - 1),
+        "SPEC_TEST_PENALTIES": "1",
     }
-    with serve(servers, tiny, folder, *flags, **environment) as server:
+    with serve(servers, tiny, folder, *flags, dtype="float32", **environment) as server:
         check_arrivals_until(server, ranks, both_ways, count=12, longest=40)
         server.plan("coin 6")
         check_random_arrivals(server, ranks + 1, count=12, longest=40)
+        check_penalties(server, ranks + 2, count=12, longest=40)
         assert server.server.returncode is None
 
 

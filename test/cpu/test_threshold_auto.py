@@ -10,6 +10,8 @@ from typing import Any
 import kit
 import pytest
 from click.testing import CliRunner
+from kit.counted_crossing import PROMPT, check_penalties
+from kit.crossing import Crossing
 from kit.faulty_server import FaultyServer
 from kit.servers import ServerPool
 from sglang.srt.spec_hardening.threshold import measure
@@ -34,7 +36,7 @@ def launch(pair: Pair, *flags: str) -> Launch:
         pair.target,
         Speculation(pair.draft, STEPS),
         arguments=(*AUTO, *flags),
-        environment={"SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1"},
+        environment={"SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1", "SPEC_TEST_PENALTIES": "1"},
     )
 
 
@@ -120,3 +122,18 @@ def test_a_machine_that_is_another_than_at_start_moves_the_state_of_both_ranks(
     told = CliRunner().invoke(doctor, ["threshold", two_ranks.server.url]).stdout
     assert f"the table was refreshed {after['refreshes']} times" in told
     two_ranks.plant("")
+
+
+def test_penalties_count_alike_while_the_state_moves(
+    two_ranks: FaultyServer, tmp_path: Path
+) -> None:
+    """Off and on again, under requests whose answers depend on all that they put out before."""
+    before = switches = state(two_ranks.client)["batch_threshold"]["switches"]
+    for turn in range(8):
+        two_ranks.plant(("30 0", "0 100")[turn % 2])
+        check_penalties(Crossing(two_ranks, tmp_path), turn, count=8, only=PROMPT)
+        switches = state(two_ranks.client)["batch_threshold"]["switches"]
+        if switches >= before + 2:
+            break
+    two_ranks.plant("")
+    assert switches >= before + 2

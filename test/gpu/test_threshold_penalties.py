@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kit.crossing import FLAGS, Crossing, check_penalties, crossing
+from kit.counted_crossing import PROMPT, check_penalties
+from kit.crossing import FLAGS, Crossing, crossing
 from kit.servers import ServerPool
 from sglang_spec.models import tiny_pair
 from sglang_spec.models.tiny import TINY, TINY_HALF
@@ -46,4 +47,4 @@ def server(
 def test_answers_are_those_of_no_speculation(server: Crossing, plan: str) -> None:
     server.plan(plan)
     for seed in range(2):
-        check_penalties(server, seed)
+        check_penalties(server, seed, only=PROMPT)

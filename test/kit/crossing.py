@@ -22,20 +22,14 @@ from sglang_spec.client import Answer, Client
 from sglang_spec.models.tiny import TINY, Oracle
 from sglang_spec.server import Launch
 
-from .asking import Ask, ask
 from .faulty_server import FaultyServer
-from .penalized_oracle import greedy
-from .penalty_fields import PENALTIES
 from .servers import ServerPool
 
 PROBE = Path(__file__).with_name("threshold_probe.py")
 ORACLE = Oracle(TINY)
 COUNTED = ("batches_off", "batches_on", "switches", "catch_ups", "catch_ups_kv_only")
 STEPS = 3
-COUNTED_PROMPT = (0, *range(70, 110))
 CAPACITY = 16  # tokens that the draft may be behind
-# The last is filled in with tokens that would come.
-COUNTING = (*PENALTIES, {"min_new_tokens": 0})
 FLAGS = (
     *("--speculative-disable-batch-threshold", "3"),
     *("--speculative-enable-batch-threshold", "2"),
@@ -155,39 +149,6 @@ def check_random_arrivals(
     check_tokens([tokens for tokens, _ in pairs], [answer for _, answer in pairs])
     check_all_accepted([answer for _, answer in pairs])
     return [answer for _, answer in pairs]
-
-
-def check_penalties(server: Crossing, seed: int, count: int = 24, longest: int = 60) -> None:
-    """Requests whose answers depend on all that they put out before come at random; all is exact.
-
-    The server was started with `SPEC_TEST_PENALTIES`.
-    """
-    dice = random.Random(seed)
-    coming = ORACLE.greedy(COUNTED_PROMPT, longest)
-    asks = []
-    for number in range(count):
-        new = dice.randrange(8, longest)
-        fields = {"ignore_eos": True, **COUNTING[number % len(COUNTING)]}
-        if "min_new_tokens" in fields:
-            least = dice.randrange(1, new)
-            fields = {"min_new_tokens": least, "stop_token_ids": coming[dice.randrange(6) : 12]}
-        asks.append(Ask(COUNTED_PROMPT, {"max_new_tokens": new, **fields}))
-    right = [greedy(ORACLE, one.prompt, one.sampling) for one in asks]
-
-    def answer(one: Ask) -> list[int]:
-        client = Client(server.server.url)
-        (reply,) = ask(client, [one])
-        client.close()
-        return list(reply.tokens)
-
-    with ThreadPoolExecutor(8) as pool:
-        futures = []
-        for one in asks:
-            futures.append(pool.submit(answer, one))
-            time.sleep(dice.random() * 0.05)
-        found = [future.result() for future in futures]
-    for one, expected, tokens in zip(asks, right, found, strict=True):
-        assert tokens == expected, one.sampling
 
 
 def check_arrivals_until(

@@ -8,16 +8,19 @@ while no request runs, so that all ranks see the same; whatever follows the word
     off N            the next N batches do not, those after them do
     coin SEED        now so, now so, changed by three throws in ten
 
-A last word may name a fault, which spoils each catching-up of the draft while it stands there:
+A last word may name a fault, which spoils each catching-up of the draft or each plain step while it
+stands there:
 
     skip-one         one request catches up by its first token only
     other-states     the states of a request are those of the next row
     shifted          keys and values are written a token late
+    uncounted        a plain step does not count its token for penalties and `min_new_tokens`
+    unpenalized      a plain step does not apply them
 
 More variables: `SPEC_TEST_SLOW_RANK` delays one rank at every decision; with `SPEC_TEST_RETRACT`
 some request is retracted every few batches; with `SPEC_TEST_PENALTIES` penalties are not refused;
-`SPEC_TEST_KV` names a folder, where each finished
-request whose id begins with `kv-` leaves the draft's KV as it was.
+with `SPEC_TEST_OVERLAP` batches overlap on a CPU too; `SPEC_TEST_KV` names a folder, where each
+finished request whose id begins with `kv-` leaves the draft's KV as it was.
 
 Runs under both start methods, like `kit.faulty`.
 """
@@ -34,9 +37,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sglang.srt.arg_groups import speculative_hook
 from sglang.srt.distributed import get_tp_group
-from sglang.srt.managers import scheduler
+from sglang.srt.managers import overlap_utils, scheduler
 from sglang.srt.managers.scheduler_components import batch_result_processor
+from sglang.srt.spec_hardening.fidelity.window import Window
 from sglang.srt.spec_hardening.threshold import requests
 from sglang.srt.spec_hardening.threshold import worker as threshold_worker
 
@@ -45,6 +50,7 @@ SLOW = "SPEC_TEST_SLOW_RANK"
 KV = "SPEC_TEST_KV"
 RETRACT = "SPEC_TEST_RETRACT"
 PENALTIES = "SPEC_TEST_PENALTIES"
+OVERLAP = "SPEC_TEST_OVERLAP"
 
 
 class Planned:
@@ -75,7 +81,7 @@ class Planned:
             self._said, self._batch = said, 0
             self._dice = random.Random(said)
         kind, *numbers = said.split() or ["rows"]
-        STANDING[:] = [word for word in numbers if word in FAULTS]
+        STANDING[:] = [word for word in numbers if word in (*FAULTS, *LEFT_OUT)]
         self._batch += 1
         if kind == "on":
             return True
@@ -120,17 +126,28 @@ def shifted(batch: Any, ring: Any, rows: list[int], counts: list[int]) -> tuple[
     return late, ring, rows, counts
 
 
+# Of a window, where it is that of a plain step.
+LEFT_OUT = {"uncounted": "close", "unpenalized": "penalize"}
 FAULTS = {"skip-one": skip_one, "other-states": other_states, "shifted": shifted}
 STANDING: list[str] = []
 
 
 def spoil(plain: Callable[..., Any]) -> Callable[..., Any]:
     def catch_up(draft: Any, batch: Any, ring: Any, rows: list[int], counts: list[int]) -> Any:
-        for name in STANDING:
+        for name in FAULTS.keys() & STANDING:
             batch, ring, rows, counts = FAULTS[name](batch, ring, rows, counts)
         return plain(draft, batch, ring, rows, counts)
 
     return catch_up
+
+
+def leave_out(fault: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Window, *args: Any) -> Any:
+        if fault in STANDING and self._verify.draft_token_num == 1:
+            return None
+        return plain(self, *args)
+
+    return called
 
 
 def show_kv(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,13 +176,29 @@ def _dump(req: Any) -> None:
     np.savez(Path(os.environ[KV]) / f"{req.rid}.{rank}.npz", **rows)
 
 
+def overlap_on_a_cpu() -> None:
+    """Upstream turns overlap off there: of its loop and its relay between batches only the kernel
+    that copies a batch's rows from the relay has no form for a CPU. There are no streams, so the
+    host learns of a step one batch late, and what needs two streams to go wrong does not show."""
+
+    def rows_of(indices: Any, *buffers: Any) -> tuple[Any, ...]:
+        return tuple(None if buffer is None else buffer[indices] for buffer in buffers)
+
+    speculative_hook._disable_overlap_schedule_for_cpu = lambda _: None
+    overlap_utils.gather_spec_extras = rows_of  # type: ignore[assignment]
+
+
 if VARIABLE in os.environ:
     threshold_worker.make_decider = plan_decisions(threshold_worker.make_decider)
     threshold_worker.catch_up = spoil(threshold_worker.catch_up)
     threshold_worker.write_only = spoil(threshold_worker.write_only)
+    for fault, part in LEFT_OUT.items():
+        setattr(Window, part, leave_out(fault, getattr(Window, part)))
     batch_result_processor.release_kv_cache = show_kv(batch_result_processor.release_kv_cache)
     if PENALTIES in os.environ:
         requests.check = lambda *_: None
+    if OVERLAP in os.environ:
+        overlap_on_a_cpu()
     if RETRACT in os.environ:
         scheduler.TEST_RETRACT = True
         scheduler.TEST_RETRACT_INTERVAL = 7
