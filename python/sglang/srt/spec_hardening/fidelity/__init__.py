@@ -7,7 +7,10 @@ state of its first. Here each position has the state that plain decoding would h
 - `tree`: which tokens lie on the way to each position
 - `ledger`: which tokens a request has put out, on the device
 - `fields`: what of a request depends on that
+- `plan`: where the requests of a batch are, as long as it stays the same
 - `penalties`: penalties and `min_new_tokens` at each position
+- `by_torch`, `fused`: a step in operations of torch, and in the two kernels of `kernel`
+- `steps`, `trial`: which of them a device runs, and what that is decided by
 - `processors`: custom logit processors at each position
 - `filters`: top-k, top-p and min-p as the plain sampler applies them
 - `seeds`: seeded draws that do not depend on neighbours

@@ -28,6 +28,10 @@ class Fields:
     min_new_tokens: int = 0
     stop_tokens: tuple[int, ...] = ()
 
+    @property
+    def has_penalty(self) -> bool:
+        return (self.frequency, self.presence, self.repetition) != (0.0, 0.0, 1.0)
+
 
 PLAIN = Fields()
 
