@@ -157,6 +157,8 @@ def test_fusion_elsewhere(
         ({"tp_size": 6}, {}, "6"),
         ({"dtype": "float16"}, {}, "float16"),
         ({}, {"pcie_ipc": False}, "does not have it"),
+        ({"deterministic": True}, {}, "the order of its sums follows"),
+        ({"attention_dp": True}, {}, "groups that it does not serve"),
         ({"second_stream": "two-batch overlap"}, {}, "two-batch overlap"),
         ({"nnodes": 2}, {}, "one host"),
     ],

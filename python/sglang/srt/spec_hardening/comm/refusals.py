@@ -89,6 +89,10 @@ def _pcie_ipc(facts: Facts, settings: Settings, environment: Mapping[str, str]) 
         why = f"it works within one host, this launch has {settings.nnodes} nodes"
     elif settings.dtype != "bfloat16":
         why = f"it reduces bfloat16 only, this launch computes in {settings.dtype}"
+    elif settings.deterministic:
+        why = "--enable-deterministic-inference, and the order of its sums follows the batch"
+    elif settings.attention_dp:
+        why = "attention DP reduces over groups that it does not serve"
     elif facts.pcie_ipc is False:
         version = facts.versions.get("flashinfer", "not installed")
         why = f"the FlashInfer here ({version}) does not have it"
