@@ -32,12 +32,12 @@ def _of_one_request() -> tuple:
     )
 
 
-def _alone() -> list:
+def _alone() -> torch.Tensor:
     """Its tokens in batches where no request has a filter."""
-    return sampling_from_probs_torch(*_of_one_request()).tolist()
+    return sampling_from_probs_torch(*_of_one_request())
 
 
-def _beside(top_k: int = _ALL, greedy: bool = False) -> list:
+def _beside(top_k: int = _ALL, greedy: bool = False) -> torch.Tensor:
     """Its tokens in batches that are sorted for a filter.
 
     Args:
@@ -59,25 +59,25 @@ def _beside(top_k: int = _ALL, greedy: bool = False) -> list:
         False,
         seeds,
         positions,
-    ).tolist()
+    )
 
 
 class TestSeededDraws(CustomTestCase):
     def test_a_greedy_neighbour_changes_no_token(self):
         tokens = _beside(greedy=True)
-        self.assertEqual(tokens[:_ROWS], _alone())
-        self.assertEqual(set(tokens[_ROWS:]), {1})
+        # Counted, as a readable difference of so many tokens takes minutes.
+        self.assertEqual((tokens[:_ROWS] != _alone()).sum().item(), 0)
+        self.assertEqual(set(tokens[_ROWS:].tolist()), {1})
 
     def test_a_drawn_token_that_a_filter_leaves_is_kept(self):
         free, some = _alone(), _beside(top_k=len(_BEST))
-        self.assertEqual(set(some), set(_BEST))
-        kept = [(one, other) for one, other in zip(free, some) if one in _BEST]
-        self.assertGreater(len(kept), _ROWS // 2)
-        for one, other in kept:
-            self.assertEqual(one, other)
+        self.assertEqual(set(some.tolist()), set(_BEST))
+        kept = torch.isin(free, torch.tensor(_BEST))
+        self.assertGreater(kept.sum().item(), _ROWS // 2)
+        self.assertEqual((free[kept] != some[kept]).sum().item(), 0)
 
     def test_filtered_tokens_keep_their_proportions(self):
-        tokens = torch.tensor(_beside(top_k=len(_BEST)))
+        tokens = _beside(top_k=len(_BEST))
         counts = torch.bincount(tokens, minlength=len(_SHARES)) / _ROWS
         for token in _BEST:
             wanted = (_SHARES[token] / _SHARES[_BEST].sum()).item()
