@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,3 +131,19 @@ def test_kernels_that_do_not_work_on_a_gpu_are_not_used_and_the_log_says_why(
     assert steps.on(GPU) is TorchStep
     told = "RuntimeError: no such instruction" if fault == "raises" else "3 logits in step 0"
     assert told in log.text and log.records[0].levelname == "WARNING"
+
+
+def test_it_is_chosen_before_a_rank_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the device that the rank runs on, also where the self-test is skipped."""
+    from sglang.srt.spec_hardening import start
+
+    order: list[str] = []
+    monkeypatch.setattr(start.whole, "check", lambda _: order.append("whole"))
+    monkeypatch.setattr(start.steps, "on", lambda device: order.append(str(device)))
+    monkeypatch.setattr(start, "prove_decoding", lambda _: order.append("decoded"))
+    monkeypatch.setattr(start.whole, "mark_ready", lambda decoded: order.append("ready"))
+    monkeypatch.setattr(start.distant, "keep_alive", lambda _: None)
+    monkeypatch.setattr(start.applied, "of_rank", lambda _: None)
+    scheduler = SimpleNamespace(device="cpu", server_args=SimpleNamespace(nnodes=1), tp_group=None)
+    start.prove(scheduler)
+    assert order == ["whole", "cpu", "decoded", "ready"]

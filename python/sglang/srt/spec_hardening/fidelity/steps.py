@@ -2,8 +2,10 @@
 
 They have not run on a GPU yet, so `SGLANG_SPEC_PENALTY_KERNELS=1` asks for them.
 
-The choice is made once, at the first step that needs it, and says so in the log. A kernel that
+The choice is made once, when a rank starts (`prepare`), and says so in the log. A kernel that
 cannot be had, or that gives other bits than the torch code on this GPU, is not used.
+
+Called by: `start.prove`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from sglang.srt.spec_hardening.fidelity.by_torch import TorchStep
@@ -66,3 +68,14 @@ def on(device: torch.device) -> Make:
         return TorchStep
     logger.info("penalties and min_new_tokens of a verify step run as 2 kernels")
     return FusedStep
+
+
+def prepare(scheduler: Any) -> None:
+    """Choose for a rank's device before it is ready, so that no request waits for a compiler.
+
+    The device is that of the logits: with a number where there can be several.
+    """
+    device = torch.device(scheduler.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
+    on(device)

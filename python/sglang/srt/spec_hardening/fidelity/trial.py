@@ -1,6 +1,6 @@
 """The kernels and the torch code, on the same drawn steps: do they give the same bits?
 
-Tried on the GPU before its first use, and by the tests with many more cases.
+Tried on the GPU before a rank is ready, and by the tests with many more cases.
 """
 
 from __future__ import annotations
