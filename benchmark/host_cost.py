@@ -11,8 +11,7 @@ these calls in it instead):
   how many there are of them stands beside it, and what they would add if each record took
   RECORD_US and each query or reading READ_US, which are guesses and not measured
 - penalties: microseconds of a verify step, with the work of a CPU on a vocabulary of 8192 in them,
-  which a GPU has not; and the operations that it launches, on a CPU, where torch does all, and
-  on a GPU, where two kernels do. What these cost the host is not in the microseconds
+  which a GPU has not; and the operations that it launches
 
 Processor time of the thread, of levels in turn, as the median and the quartiles of the rounds.
 Added to benchmark/results/host_cost.json under the label, with what it was measured on.
@@ -122,8 +121,7 @@ def penalty_cost(rounds: int) -> dict[str, Any]:
         found[str(rows)] = {
             name: {
                 "us_a_step": figures([1e6 * one / STEPS for one in seconds[name]]),
-                "launches": launches(rows, asked, is_gpu=False),
-                "launches_on_a_gpu": launches(rows, asked, is_gpu=True),
+                "launches": launches(rows, asked),
             }
             for name, asked in PENALTIES.items()
         }

@@ -6,7 +6,6 @@ are given is made here. Used by `host_cost.py`.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections import Counter
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
-from kit.launches import Launches, as_on_a_gpu
+from kit.launches import Launches
 from kit.verify_steps import Batch, Request, chains
 from sglang.srt.spec_hardening import construction, cycle, record
 from sglang.srt.spec_hardening.fidelity import window
@@ -174,14 +173,11 @@ class Penalized:
                 req.output_ids.extend((5, 6))
 
 
-def launches(rows: int, asked: dict[str, float], is_gpu: bool) -> int:
-    """Operations of a step after the first: those of torch, or what a GPU runs instead."""
+def launches(rows: int, asked: dict[str, float]) -> int:
+    """Operations of a step after the first."""
     window._BOOKS.clear()
-    seen = Launches()
-    with as_on_a_gpu(seen) if is_gpu else contextlib.nullcontext():
-        steps = Penalized(rows, asked, 1000)
-        steps.run(2)
-        before = seen.total
-        with seen:
-            steps.run(1)
-    return seen.total - before
+    steps = Penalized(rows, asked, 1000)
+    steps.run(2)
+    with Launches() as seen:
+        steps.run(1)
+    return seen.total

@@ -26,6 +26,7 @@ from sglang_spec.server import Launch, Speculation
 pytestmark = pytest.mark.full  # five servers
 OVERLAP = {"SPEC_TEST_OVERLAP": "1"}
 RETRACT = {"SPEC_TEST_RETRACT": "1"}
+SMALL = ("--max-total-tokens", "420", "--schedule-conservativeness", "0.05")
 COMPARED = {"SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1"}
 
 
@@ -48,6 +49,8 @@ CASES = {
     "chain-no-overlap": Case("some-rejected"),
     "tree-overlap": Case("tree", (), OVERLAP),
     "tree-overlap-retracted": Case("tree", (), OVERLAP | RETRACT, retracts=True),
+    # Eight requests of up to 150 tokens and their answers do not fit.
+    "chain-overlap-small-pool": Case("some-rejected", SMALL, OVERLAP, retracts=True),
     "chain-overlap-tp2": Case("some-rejected", ("--tp-size", "2"), OVERLAP | COMPARED),
 }
 

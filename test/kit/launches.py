@@ -1,12 +1,9 @@
-"""Counts the operations that torch runs: what would each be a launch on a GPU; and the kernels."""
+"""Counts the operations that torch runs: what would each be a launch on a GPU."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -55,26 +52,3 @@ class Launches(TorchDispatchMode):
         if name not in FREE:
             self.by_name[name] += 1
         return func(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def as_on_a_gpu(seen: Launches) -> Iterator[None]:
-    """New books take the kernels, whose launches are counted in `seen`; nothing is computed."""
-    from sglang.srt.spec_hardening.fidelity import fused, kernel, steps
-
-    class Counted:
-        def __init__(self, name: str) -> None:
-            self._name = name
-
-        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-            def launch(*_: Any, **__: Any) -> None:
-                seen.by_name[self._name] += 1
-
-            return launch
-
-    with (
-        mock.patch.object(kernel, "judge", Counted("judge")),
-        mock.patch.object(kernel, "count", Counted("count")),
-        mock.patch.object(steps, "on", lambda _: fused.FusedStep),
-    ):
-        yield

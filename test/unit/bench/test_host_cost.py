@@ -73,8 +73,7 @@ def test_penalties_are_replayed_step_by_step() -> None:
     steps.run(3)
     assert not steps._logits.equal(logits)
     assert len(steps._batch.reqs[0].output_ids) == 7
-    assert replay.launches(1, replay.PENALTIES["frequency"], is_gpu=False) > 5
-    assert replay.launches(1, replay.PENALTIES["all"], is_gpu=True) == 2
+    assert replay.launches(1, replay.PENALTIES["frequency"]) > 5
 
 
 def test_what_is_compared_is_measured_in_turn_and_who_is_first_goes_round() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 from typing import Any
 
@@ -29,10 +28,6 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def own_book(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fidelity, "_BOOKS", {})
-    if os.environ.get("TRITON_INTERPRET") == "1":  # by test_fused.py
-        from sglang.srt.spec_hardening.fidelity.fused import FusedStep
-
-        monkeypatch.setattr(fidelity.steps, "on", lambda _: FusedStep)
 
 
 def step(

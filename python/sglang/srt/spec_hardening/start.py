@@ -13,7 +13,6 @@ from typing import Any
 
 from . import construction, distant, whole
 from .comm import applied
-from .fidelity import steps
 from .self_test import metric
 from .self_test.result import State
 from .self_test.run import prove_decoding
@@ -37,7 +36,6 @@ def prove(scheduler: Any) -> dict[str, Any]:
     """
     global _proving
     whole.check(scheduler)
-    steps.prepare(scheduler)
     construction.enter("self_test")
     _proving = True
     try:

@@ -28,10 +28,6 @@ class Fields:
     min_new_tokens: int = 0
     stop_tokens: tuple[int, ...] = ()
 
-    @property
-    def has_penalty(self) -> bool:
-        return (self.frequency, self.presence, self.repetition) != (0.0, 0.0, 1.0)
-
 
 PLAIN = Fields()
 

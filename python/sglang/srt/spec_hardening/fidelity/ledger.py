@@ -60,7 +60,6 @@ class Ledger:
     `ends` int64 [lines, nodes], where the next tokens of the list go, one after the other; `length`
     int32 [lines], tokens in all; and the requests' fields. A line's counts and list are kept up as
     long as its request has a penalty, its length as long as the request may have something banned.
-    The kernels look at all counts and keep no lists.
     """
 
     def __init__(self, vocabulary: int, device: torch.device) -> None:

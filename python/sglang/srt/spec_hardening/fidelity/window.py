@@ -2,8 +2,8 @@
 
 `relieve` when the scheduler prepares a step, `open_window` before verify looks at the logits,
 `penalize` and `process` on them, `close` when it is known what was accepted. `plain_step` is all of
-that for a step without a draft. A batch with no request that has any of these fields has no window
-and costs one comparison of two lists of requests.
+that for a step without a draft. A batch with no request
+that has any of these fields has no window and costs one comparison of two lists of requests.
 
 Called by: `srt/speculative/eagle_utils.py`, `srt/managers/scheduler.py` (patches
 `penalties-by-position`, `processors-by-position`).
@@ -12,20 +12,48 @@ Called by: `srt/speculative/eagle_utils.py`, `srt/managers/scheduler.py` (patche
 from __future__ import annotations
 
 import weakref
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from sglang.srt.spec_hardening.fidelity import steps
 from sglang.srt.spec_hardening.fidelity.fields import fields_of
 from sglang.srt.spec_hardening.fidelity.ledger import Entry, Ledger, Line
 from sglang.srt.spec_hardening.fidelity.lines import Lines, on_device
-from sglang.srt.spec_hardening.fidelity.plan import Plan
+from sglang.srt.spec_hardening.fidelity.penalties import Counts, Terms
 from sglang.srt.spec_hardening.fidelity.processors import Processors
-from sglang.srt.spec_hardening.fidelity.tree import Tree
+from sglang.srt.spec_hardening.fidelity.tree import Tree, Ways, pick, ways_of
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+
+
+@dataclass
+class Plan:
+    """Where the requests with fields are, for as long as a batch stays the same.
+
+    Attributes:
+        reqs, retractions: the batch that this is for.
+        held: the requests with fields and their lines.
+        rows: int64 [R] on the device, places of these requests; None: the whole batch.
+        lines: where they are in the ledger.
+        terms: what they ask for.
+        most: at least as many tokens as any of their lists has.
+        short: requests that may be too short to end, and their minimum; the host may be late.
+    """
+
+    reqs: list[Req]
+    retractions: list[int]
+    held: list[tuple[Req, Line]]
+    rows: torch.Tensor | None
+    lines: Lines
+    terms: Terms
+    most: int
+    short: list[tuple[Req, int]]
+
+    def bans(self) -> bool:
+        """Whether the step may have to ban something; what is over stays over."""
+        self.short = [(req, least) for req, least in self.short if len(req.output_ids) < least]
+        return bool(self.short)
 
 
 class Root:
@@ -34,8 +62,8 @@ class Root:
     draft_token_num = tree_topk = max_tree_depth = 1
 
     def __init__(self, tokens: torch.Tensor) -> None:
-        # Links of a chain are not read.
-        self.draft_token = self.retrieve_next_token = self.retrieve_next_sibling = tokens
+        self.draft_token = tokens
+        self.retrieve_next_token = self.retrieve_next_sibling = tokens.new_full((1, 1), -1)
 
 
 class Book:
@@ -43,7 +71,6 @@ class Book:
 
     def __init__(self, vocabulary: int, device: torch.device) -> None:
         self.ledger = Ledger(vocabulary, device)
-        self.step = steps.on(device)
         self._lines: weakref.WeakKeyDictionary[Req, tuple[Line, int]] = weakref.WeakKeyDictionary()
         self._plan: Plan | None = None
 
@@ -82,10 +109,10 @@ class Book:
             list(reqs),
             retractions,
             held,
-            fields,
             places,
             lines,
-            self.ledger,
+            Terms(fields, places, lines, self.ledger),
+            max((line.most for _, line in held), default=0),
             [
                 (entry.req, entry.fields.min_new_tokens)
                 for _, entry in entries
@@ -97,14 +124,31 @@ class Book:
 class Window:
     """A verify step with at least one request that has fields or a processor."""
 
-    def __init__(self, step: steps.Step | None, processors: Processors | None) -> None:
-        self._step = step
+    def __init__(
+        self,
+        verify: Tree,
+        ledger: Ledger,
+        plan: Plan | None,
+        processors: Processors | None,
+    ) -> None:
+        self._verify = verify
+        self._ledger = ledger
+        self._plan = plan
         self._processors = processors
+        self._ways: Ways | None = None if plan is None else ways_of(verify, plan.rows)
+        self._counts: Counts | None = None
+        self._bans = plan is not None and plan.bans()
 
     def penalize(self, logits: torch.Tensor) -> None:
         """Penalties and the ban of stop tokens, in place; before grammar and bias."""
-        if self._step is not None:
-            self._step.penalize(logits)
+        if self._plan is None or self._ways is None:
+            return
+        terms, lines = self._plan.terms, self._plan.lines
+        if terms.penalties:
+            self._counts = terms.count(lines, self._ledger, self._ways, self._plan.most)
+            terms.penalize(logits, self._counts)
+        if self._bans:
+            terms.ban(logits, lines, self._ledger, self._ways)
 
     def process(self, logits: torch.Tensor) -> None:
         """Custom logit processors, in place; after grammar and bias."""
@@ -120,8 +164,32 @@ class Window:
         """
         if self._processors is not None:
             self._processors.commit(accept_index, accept_lens)
-        if self._step is not None:
-            self._step.close(accept_index, accept_lens)
+        plan = self._plan
+        if plan is None or self._ways is None:
+            return
+        width = accept_index.shape[1]
+        plan.most = 0
+        for req, line in plan.held:
+            # The host may not have seen the step before, which may have been wider, nor this one.
+            line.most = min(line.most + width, len(req.output_ids) + line.width + width)
+            line.width = width
+            plan.most = max(plan.most, line.most)
+        lengths = pick(accept_lens, plan.rows)
+        if self._bans:
+            plan.lines.add(self._ledger.length, lengths)
+        if self._counts is None:
+            return
+        is_chain = self._ways.above is None
+        if is_chain:
+            way = self._ways.tokens
+        else:
+            # Behind its end a way has -1, which is a node as good as any. There may be room for
+            # more tokens than the tree has, where it has fewer than steps; no way is that long.
+            longest = self._verify.draft_token_num
+            nodes = pick(accept_index[:, :longest], plan.rows).long()
+            way = self._verify.draft_token.take(nodes).long()
+        accepted = plan.terms.accepted(lengths, way.shape[1])
+        self._ledger.add(plan.lines, way, accepted, lengths, is_chain)
 
 
 _BOOKS: dict[torch.device, Book] = {}
@@ -149,7 +217,7 @@ def open_window(
     if not plan.held and not has_processor:
         return None
     called = Processors(verify, batch) if has_processor else None
-    return Window(book.step(verify, plan, plan.bans()) if plan.held else None, called)
+    return Window(verify, book.ledger, plan if plan.held else None, called)
 
 
 def plain_step(
@@ -168,15 +236,8 @@ def plain_step(
     window = open_window(Root(tokens), batch, logits, processors=False, claimed=claimed)
     if window is not None:
         window.penalize(logits)
-        ones = _ones(len(tokens), tokens.device)
-        window.close(ones[:, None], ones)
-
-
-@lru_cache
-def _ones(rows: int, device: torch.device) -> torch.Tensor:
-    """How many of so many roots are accepted; read only. Their running numbers are not looked at:
-    roots are chains."""
-    return torch.ones(rows, dtype=torch.int32, device=device)
+        rows = torch.arange(len(tokens), device=tokens.device)
+        window.close(rows[:, None], torch.ones_like(rows))
 
 
 def relieve(batch: ScheduleBatch) -> None:
