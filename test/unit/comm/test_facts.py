@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sglang_spec.comm import bench
+from sglang_spec.comm import record
 
 from .conftest import DATA, MACHINES
 
@@ -75,7 +75,7 @@ def test_a_plan_of_some_of_the_gpus_is_bound_to_those(comm: Any, machine: Any) -
         },
         "provenance": {"date": "2026-11-30", "ranks": 4},
     }
-    plan = bench.measured(results, whole, "plan.json")
+    plan = record.measured(results, whole, "plan.json")
     assert len(plan.machine["gpus"]) == 4
     # A launch knows the GPUs of its ranks, `doctor comm` all of the host.
     for here in (whole, whole.only(range(4))):
