@@ -62,7 +62,10 @@ class Client:
     """A keep-alive connection to one server's native and OpenAI endpoints."""
 
     def __init__(self, url: str, timeout: float = 600.0) -> None:
-        self._http = httpx.Client(base_url=url, timeout=timeout)
+        # The server closes a connection that was idle for 5 seconds, which is httpx's own default
+        # too: a request may then go out on one that is just being closed.
+        limits = httpx.Limits(max_connections=100, keepalive_expiry=2.0)
+        self._http = httpx.Client(base_url=url, timeout=timeout, limits=limits)
 
     def generate(self, prompt_ids: Sequence[int], max_new_tokens: int, **options: Any) -> Answer:
         """One `/generate` call; `options` that name a request field go there, the rest are
