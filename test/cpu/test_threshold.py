@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kit import drawn_asks, lossless
 from kit.asking import Ask
-from kit.counted_crossing import check_drawn, check_penalties, check_penalties_until, is_counted
+from kit.counted_crossing import check_drawn, check_penalties, check_penalties_until
 from kit.crossing import (
     CAPACITY,
     FLAGS,
@@ -159,7 +159,7 @@ def test_drawn_requests_cross_and_get_the_plain_answers(
 ) -> None:
     """Penalties, grammars, processors, biases, stops, seeds and logprobs, in one batch."""
     busy.plan(f"coin {seed}")
-    check_drawn(plain, busy, [one for one in asks if is_counted(one)])
+    check_drawn(plain, busy, asks)
 
 
 def test_seeded_sampling_draws_the_plain_tokens(plain: Client, busy: Crossing) -> None:

@@ -19,14 +19,10 @@ from .asking import Ask
 from .crossing import COUNTED, ORACLE, Crossing, prompt
 from .penalized_oracle import greedy
 from .penalty_fields import PENALTIES
-from .same_answers import both
+from .same_answers import TINY_TOLERANCE, both
 
 # The last is filled in with tokens that would come.
 COUNTING = (*PENALTIES, {"min_new_tokens": 0})
-# Of logprobs, as in `fidelity_servers`.
-TOLERANCE = 2e-3
-GRAMMARS = {"regex", "ebnf", "json_schema", "structural_tag"}
-FILTERS = {"top_k", "top_p", "min_p"}
 # What these penalties decide here is far enough apart for bfloat16.
 PROMPT = (0, *range(70, 110))
 
@@ -123,19 +119,6 @@ def check_penalties_until(
     raise AssertionError(f"not enough of these in 20 turns: {before}, later {after}")
 
 
-def is_counted(one: Ask) -> bool:
-    """Whether its answer is one on a plain server too, whatever else that has in a batch.
-
-    What follows the end of a grammar where a request may not end, or where a processor or a ban has
-    the last word, is a matter of its own. A seed draws another token where a request of the batch
-    has a filter, and which do is another matter after chunks and retractions.
-    """
-    ruled = not GRAMMARS.isdisjoint(one.sampling)
-    held = one.sampling.get("ignore_eos") or "min_new_tokens" in one.sampling
-    drawn_by_filters = "temperature" in one.sampling and not FILTERS.isdisjoint(one.sampling)
-    return not drawn_by_filters and not (ruled and (held or one.processor is not None))
-
-
 def check_drawn(plain: Client, server: Crossing, asks: Sequence[Ask]) -> None:
     """Anything that a request can ask for, also logprobs: as the plain server answers."""
-    both(plain, server.client, asks, TOLERANCE)
+    both(plain, server.client, asks, TINY_TOLERANCE)
