@@ -128,7 +128,7 @@ def busy(
     servers: ServerPool, pairs: dict[Plan, Pair], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Crossing]:
     """With overlap, and drafts right and wrong; in float32."""
-    environment = {"SPEC_TEST_OVERLAP": "1", "SPEC_TEST_PENALTIES": "1"}
+    environment = {"SPEC_TEST_OVERLAP": "1"}
     folder = tmp_path_factory.mktemp("busy")
     pair = pairs[TINY_HALF]
     with serve(servers, pair, folder, *OVERLAPPED, dtype="float32", **environment) as server:
@@ -183,7 +183,7 @@ def test_a_tree_and_requests_that_are_retracted(
     servers: ServerPool, tiny: Pair, tmp_path: Path, overlap: dict[str, str]
 ) -> None:
     """Requests are prefilled again, those generated so far included; the draft proposes trees."""
-    environment = {"SPEC_TEST_RETRACT": "1", "SPEC_TEST_PENALTIES": "1", **overlap}
+    environment = {"SPEC_TEST_RETRACT": "1", **overlap}
     flag = "--skip-speculative-self-test"
     with serve(servers, tiny, tmp_path, flag, topk=2, dtype="float32", **environment) as server:
         server.plan("coin 9")
@@ -225,7 +225,6 @@ def check_ranks(servers: ServerPool, tiny: Pair, folder: Path, ranks: int) -> No
     environment = {
         "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
         "SPEC_TEST_SLOW_RANK": str(ranks - 1),
-        "SPEC_TEST_PENALTIES": "1",
     }
     with serve(servers, tiny, folder, *flags, dtype="float32", **environment) as server:
         check_arrivals_until(server, ranks, both_ways, count=12, longest=40)
@@ -263,10 +262,3 @@ def test_what_cannot_be_served_is_refused_before_anything_is_loaded(
         server.wait_ready()
     server.stop()
     assert " TP0]" not in server.log.read_text(errors="replace")
-
-
-def test_penalties_are_refused_by_name(one: Crossing) -> None:
-    body = {"input_ids": [0, 70, 71], "sampling_params": {"frequency_penalty": 0.5}}
-    reply = one.client.post("/generate", **body)
-    assert reply.status_code == 400
-    assert "frequency_penalty: 0.5 cannot be honoured" in reply.text

@@ -1,7 +1,6 @@
 """Penalties and `min_new_tokens` across crossings of the batch threshold, on one GPU.
 
-A server refuses them where a threshold is set; here the refusal is lifted, to see whether steps
-with and without speculation count alike under overlap and with graphs. Two servers, a minute.
+Steps with and without speculation count alike under overlap and with graphs. Two servers, a minute.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ def server(
         Speculation(pair.draft, *numbers),
         "bfloat16",
         (*FLAGS, *COMMON),
-        {"SPEC_TEST_PENALTIES": "1"},
     )
     with crossing(servers, launch, tmp_path_factory.mktemp(request.param)) as found:
         yield found

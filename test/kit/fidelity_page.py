@@ -29,6 +29,7 @@ CPU, SAMPLED = "test/cpu/test_fidelity.py", "test/cpu/test_fidelity_sampled.py"
 ENDS = "test/cpu/test_fidelity_ends.py"
 MANY, EMBEDDED = "test/cpu/test_fidelity_drawn.py", "test/cpu/test_fidelity_on_embedded.py"
 CLIENT, GPU = "test/cpu/test_openai_client.py", "test/gpu/test_fidelity.py"
+THRESHOLD, GPU_THRESHOLD = "test/cpu/test_threshold.py", "test/gpu/test_threshold_penalties.py"
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,10 @@ ROWS = (
     row("`return_logprob`, `top_logprobs_num`, `token_ids_logprob`", CUT, DRAWN),
     row("all of these after a retraction", f"{CPU}::test_a_retracted_request_gets_the_same_answer",
         f"{CPU}::test_a_retracted_request_gets_the_same_answer", GPU_PENALTIES),
+    row("all of these where a batch threshold changes the kind of step",
+        f"{THRESHOLD}::test_penalties_count_alike_in_steps_of_both_kinds",
+        f"{THRESHOLD}::test_drawn_requests_cross_and_get_the_plain_answers",
+        f"{GPU_THRESHOLD}::test_answers_are_those_of_no_speculation"),
     Row("`beam_width`, `return_sampling_mask`", (Cell(REFUSED, REFUSES),) * 5),
 )  # fmt: skip
 

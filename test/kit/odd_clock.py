@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang.srt.distributed import get_tp_group
-from sglang.srt.spec_hardening.threshold import exchange, requests, sampler
+from sglang.srt.spec_hardening.threshold import exchange, sampler
 from sglang.srt.spec_hardening.threshold.drift import Drift, Pace
 from sglang.srt.spec_hardening.threshold.stopwatch import Stopwatch
 from sglang.srt.spec_hardening.threshold.worker import BatchThreshold
@@ -45,8 +45,6 @@ def later(call: Callable[..., Any], word: int) -> Callable[..., Any]:
 
 if VARIABLE in os.environ:
     Stopwatch.seconds = seconds  # type: ignore[method-assign]
-    if "SPEC_TEST_PENALTIES" in os.environ:  # which are refused otherwise
-        requests.check = lambda *_: None
     sampler.EVERY = 2
     exchange.Drift = functools.partial(Drift, pace=Pace(every=8, window=12))  # type: ignore
     BatchThreshold._plain = later(BatchThreshold._plain, 0)  # type: ignore[method-assign]

@@ -18,9 +18,9 @@ stands there:
     unpenalized      a plain step does not apply them
 
 More variables: `SPEC_TEST_SLOW_RANK` delays one rank at every decision; with `SPEC_TEST_RETRACT`
-some request is retracted every few batches; with `SPEC_TEST_PENALTIES` penalties are not refused;
-with `SPEC_TEST_OVERLAP` batches overlap on a CPU too; `SPEC_TEST_KV` names a folder, where each
-finished request whose id begins with `kv-` leaves the draft's KV as it was.
+some request is retracted every few batches; with `SPEC_TEST_OVERLAP` batches overlap on a CPU too;
+`SPEC_TEST_KV` names a folder, where each finished request whose id begins with `kv-` leaves the
+draft's KV as it was.
 
 Runs under both start methods, like `kit.faulty`.
 """
@@ -42,14 +42,12 @@ from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers import overlap_utils, scheduler
 from sglang.srt.managers.scheduler_components import batch_result_processor
 from sglang.srt.spec_hardening.fidelity.window import Window
-from sglang.srt.spec_hardening.threshold import requests
 from sglang.srt.spec_hardening.threshold import worker as threshold_worker
 
 VARIABLE = "SPEC_TEST_FAULT"
 SLOW = "SPEC_TEST_SLOW_RANK"
 KV = "SPEC_TEST_KV"
 RETRACT = "SPEC_TEST_RETRACT"
-PENALTIES = "SPEC_TEST_PENALTIES"
 OVERLAP = "SPEC_TEST_OVERLAP"
 
 
@@ -195,8 +193,6 @@ if VARIABLE in os.environ:
     for fault, part in LEFT_OUT.items():
         setattr(Window, part, leave_out(fault, getattr(Window, part)))
     batch_result_processor.release_kv_cache = show_kv(batch_result_processor.release_kv_cache)
-    if PENALTIES in os.environ:
-        requests.check = lambda *_: None
     if OVERLAP in os.environ:
         overlap_on_a_cpu()
     if RETRACT in os.environ:

@@ -22,7 +22,6 @@ class Limits:
         start: what every prompt begins with.
         prompt, new: the most tokens of a prompt and of an answer.
         at_once: numbers of requests in flight that a round may have.
-        penalties: a server with a batch threshold refuses them.
     """
 
     lowest: int
@@ -31,7 +30,6 @@ class Limits:
     prompt: int = 400
     new: int = 160
     at_once: tuple[int, ...] = (1, 2, 4, 8, 12, 16)
-    penalties: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,6 @@ class Planner:
             found["top_p"] = dice.choice((0.5, 0.8, 0.95))
         if dice.random() < 0.25:
             found["min_p"] = dice.choice((0.02, 0.1))
-        if not self.limits.penalties:
-            return found
         if dice.random() < 0.2:
             found["frequency_penalty"] = dice.choice((0.2, 1.0))
         if dice.random() < 0.2:

@@ -94,12 +94,8 @@ class Settings:
         # Fewer at once are what other tests are about; here they would take most of the time.
         most = [count for count in every if self.running // 8 <= count <= self.running]
         if self.pair in PLANS:
-            return Limits(
-                *(SPECIALS, VOCABULARY - 1, (BOS,)),
-                at_once=tuple(most),
-                penalties=not self.threshold,
-            )
-        return Limits(1000, 40000, (1,), 200, 48, tuple(most), not self.threshold)
+            return Limits(*(SPECIALS, VOCABULARY - 1, (BOS,)), at_once=tuple(most))
+        return Limits(1000, 40000, (1,), 200, 48, tuple(most))
 
     def rules(self) -> Rules:
         oracle = self.oracle()

@@ -65,15 +65,6 @@ def test_all_kinds_of_requests_are_planned() -> None:
     assert len(set(starts)) < len(starts) - 20, "few prompts share a start"
 
 
-def test_a_server_with_a_threshold_is_asked_for_no_penalties() -> None:
-    """It refuses them by name."""
-    limits = replace(SETTINGS, threshold=6).limits()
-    rounds = [Planner(3, limits, ORACLE.greedy).round(number, 24) for number in range(8)]
-    asked = {field for one in rounds for case in one.cases for field in case.sampling}
-    assert "top_k" in asked
-    assert not asked & {"frequency_penalty", "presence_penalty", "repetition_penalty"}
-
-
 def test_requests_may_be_shorter() -> None:
     options = arguments(["--prompt", "30", "--new", "9"])
     found = Planner(3, within(SETTINGS.limits(), options), ORACLE.greedy)

@@ -10,8 +10,6 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from sglang.srt.arg_groups import lora_hook, validation_hook
-from sglang.srt.managers import tokenizer_manager
-from sglang.srt.managers.io_struct import GenerateReqInput
 from sglang.srt.managers.scheduler_components.batch_result_processor import (
     SchedulerBatchResultProcessor,
 )
@@ -19,8 +17,6 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.server_args import ServerArgs
 from sglang.srt.spec_hardening import cycle, proposed
 from sglang.srt.speculative import eagle_worker_v2
-
-SIZE = 320
 
 
 def test_the_flags_are_known() -> None:
@@ -90,20 +86,3 @@ def test_only_a_verify_is_counted(plain: bool, monkeypatch: pytest.MonkeyPatch) 
     assert req.kv.kv_committed_len == (11 if plain else 13)
     assert tuple(getattr(req, count) for count in counts) == ((0, 0, 0) if plain else (1, 2, 3))
     assert req.update_spec_correct_drafts_histogram.call_count == (not plain)
-
-
-def test_penalties_are_refused_before_a_rank_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    features = SimpleNamespace(features=SimpleNamespace(enable_encoder_swa_bounded_replay=False))
-    monkeypatch.setattr(tokenizer_manager, "get_exec", lambda: features)
-
-    def go_on(*_: object) -> None:
-        pytest.fail("the request was let through")
-
-    manager: Any = SimpleNamespace(
-        model_config=SimpleNamespace(vocab_size=SIZE),
-        server_args=SimpleNamespace(speculative_disable_batch_threshold="8"),
-        _validate_joint_schema_request=go_on,
-    )
-    asked = GenerateReqInput(input_ids=[5], sampling_params={"frequency_penalty": 0.5})
-    with pytest.raises(ValueError, match=r"frequency_penalty: 0\.5 cannot be honoured"):
-        tokenizer_manager.TokenizerManager._validate_one_request(manager, asked, [5])
