@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -144,13 +145,13 @@ def _reply(body: dict[str, Any]) -> Reply:
         tokens=tuple(body["output_ids"]),
         text=body["text"],
         finish=meta["finish_reason"],
-        logprobs=tuple(entry[0] for entry in meta.get("output_token_logprobs") or ()),
+        logprobs=tuple(_logprob(entry[0]) for entry in meta.get("output_token_logprobs") or ()),
         top=tuple(
-            tuple((entry[0], entry[1]) for entry in place)
+            tuple((_logprob(entry[0]), entry[1]) for entry in place)
             for place in meta.get("output_top_logprobs") or ()
         ),
         by_id=tuple(
-            tuple(entry[0] for entry in place)
+            tuple(_logprob(entry[0]) for entry in place)
             for place in meta.get("output_token_ids_logprobs") or ()
         ),
         cycles=meta.get("spec_verify_ct", 0),
@@ -158,3 +159,8 @@ def _reply(body: dict[str, Any]) -> Reply:
         retractions=meta.get("num_retractions", 0),
         reasoning=meta.get("reasoning_tokens", 0),
     )
+
+
+def _logprob(written: float | None) -> float:
+    """JSON has no infinity: the logprob of a token that is forbidden is null there."""
+    return -math.inf if written is None else written
