@@ -8,7 +8,6 @@ plain decoding learns of each token one step late, so its penalties are not a ju
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,19 @@ import pytest
 from kit import homogeneity, processors
 from kit.asking import Ask, ask
 from kit.faulty_server import FaultyServer
+from kit.fidelity_gpu import CHAIN, PLAIN, RETRACTED, SOME_REJECTED, TREE, WITHOUT_OVERLAP, Setup
 from kit.penalized_oracle import greedy
 from kit.penalty_fields import PENALTIES
 from kit.servers import ServerPool
 from sglang_spec.client import Client
-from sglang_spec.models import tiny_pair
-from sglang_spec.models.tiny import TINY, TINY_HALF, Oracle, Plan
-from sglang_spec.server import Launch, Speculation
+from sglang_spec.models.tiny import TINY, TINY_HALF, Oracle
 
 ORACLE = Oracle(TINY)
 PROMPT = (0, *range(70, 110))
 COMING = ORACLE.greedy(PROMPT, 40)
 DRAWS = 4096
 POSITIONS = 4
-COMMON = (
-    *("--mem-fraction-static", "0.8", "--max-total-tokens", "65536"),
-    *("--max-running-requests", "128", "--cuda-graph-max-bs-decode", "64"),
-    *("--context-length", "2048", "--enable-custom-logit-processor"),
-)
+ROOM = ("--max-running-requests", "128", "--cuda-graph-max-bs-decode", "64")
 SAMPLED: dict[str, dict[str, Any]] = {
     "min-p": {"min_p": 0.01},
     "top-k and top-p": {"top_k": 3, "top_p": 0.38},
@@ -49,31 +43,13 @@ SAMPLED: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Setup:
-    """One way to serve."""
-
-    name: str
-    plan: Plan = TINY
-    numbers: tuple[int, int, int] = (3, 1, 4)
-    flags: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-
-    def launch(self) -> Launch:
-        pair = tiny_pair(self.plan)
-        flags = (*COMMON, "--attention-backend", "triton", *self.flags)
-        settings = Speculation(pair.draft, *self.numbers)
-        return Launch(pair.target, settings, "bfloat16", flags, self.environment)
-
-
-RETRACT = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "4"}
 SETUPS = (
-    Setup("chain"),
-    Setup("some-rejected", TINY_HALF),
-    Setup("tree", TINY_HALF, (3, 4, 10)),
-    Setup("no-overlap", TINY_HALF, flags=("--disable-overlap-schedule",)),
+    CHAIN,
+    SOME_REJECTED,
+    TREE,
+    WITHOUT_OVERLAP,
     Setup("no-graphs", TINY_HALF, flags=("--disable-cuda-graph",)),
-    Setup("retracted", environment=RETRACT),
+    RETRACTED,
     Setup("adaptive", TINY_HALF, flags=("--speculative-adaptive",)),
 )
 REJECTION = Setup("rejection", flags=("--speculative-use-rejection-sampling",))
@@ -81,7 +57,7 @@ REJECTION = Setup("rejection", flags=("--speculative-use-rejection-sampling",))
 
 @pytest.fixture(params=SETUPS, ids=lambda setup: setup.name, scope="module")
 def client(request: pytest.FixtureRequest, servers: ServerPool) -> Client:
-    return servers.client(request.param.launch())
+    return servers.client(request.param.launch(*ROOM))
 
 
 def check(client: Client, asks: Sequence[Ask], kinds: Sequence[Any] = ()) -> None:
@@ -143,27 +119,26 @@ def draws(client: Client, sampling: dict[str, Any]) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def judged(servers: ServerPool) -> dict[str, list[list[int]]]:
     """Draws of a plain server."""
-    flags = (*COMMON, "--attention-backend", "triton", "--disable-overlap-schedule")
-    client = servers.client(Launch(tiny_pair().target, arguments=flags))
+    client = servers.client(PLAIN.launch(*ROOM))
     return {name: draws(client, sampling) for name, sampling in SAMPLED.items()}
 
 
-@pytest.mark.parametrize("setup", [SETUPS[0], SETUPS[2], REJECTION], ids=lambda setup: setup.name)
+@pytest.mark.parametrize("setup", [CHAIN, TREE, REJECTION], ids=lambda setup: setup.name)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_tokens_have_the_plain_distribution(
     servers: ServerPool, judged: dict[str, list[list[int]]], setup: Setup, name: str
 ) -> None:
-    found = draws(servers.client(setup.launch()), SAMPLED[name])
+    found = draws(servers.client(setup.launch(*ROOM)), SAMPLED[name])
     for ours, theirs in zip(found, judged[name], strict=True):
         assert homogeneity.two_samples(ours, theirs) > homogeneity.SIGNIFICANCE
 
 
-@pytest.mark.parametrize("setup", [SETUPS[0], REJECTION], ids=lambda one: f"faulty-{one.name}")
+@pytest.mark.parametrize("setup", [CHAIN, REJECTION], ids=lambda one: f"faulty-{one.name}")
 def test_a_window_judged_by_its_first_position_is_found(
     servers: ServerPool, judged: dict[str, list[list[int]]], setup: Setup, tmp_path: Path
 ) -> None:
     """The control: stop tokens stay banned in the whole of the first window."""
-    with FaultyServer(servers, setup.launch(), tmp_path / "fault", "fidelity") as server:
+    with FaultyServer(servers, setup.launch(*ROOM), tmp_path / "fault", "fidelity") as server:
         server.plant("relaxed -")
         found = draws(server.client, SAMPLED["penalties"])
     both = zip(found, judged["penalties"], strict=True)
