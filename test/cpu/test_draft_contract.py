@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from kit.faults import FAULTS, Fault
 from kit.launch_watch import engines, watch
@@ -47,6 +49,16 @@ def test_right_pair_starts_and_says_what_it_captures(servers: ServerPool, tiny: 
     log = server.log.read_text()
     assert log.count("Draft contract: accepted in ") == 1, "once, and in the parent only"
     assert "slot 0 takes output of layer 1 (loop index 2), slot 1 takes output of layer 3" in log
+    told = _told(server)
+    assert (told["accepted"], told["mode"], told["problems"]) == (True, "enforce", [])
+    assert told["slots"][0] == "slot 0 takes output of layer 1 (loop index 2)"
+
+
+def _told(server: Server) -> dict[str, Any]:
+    """What `/server_info` says was decided."""
+    info = httpx.get(f"{server.url}/server_info", timeout=30).json()
+    told: dict[str, Any] = info["spec_hardening"]["contract"]
+    return told
 
 
 def test_report_mode_goes_on(servers: ServerPool, tiny: Pair, tmp_path: Path) -> None:
@@ -59,6 +71,9 @@ def test_report_mode_goes_on(servers: ServerPool, tiny: Pair, tmp_path: Path) ->
     try:
         server.wait_ready()
         assert "[ids-order]" in server.log.read_text()
+        told = _told(server)
+        assert (told["accepted"], told["mode"]) == (False, "report")
+        assert any("[ids-order]" in problem for problem in told["problems"])
     finally:
         server.stop()
 

@@ -51,6 +51,7 @@ def render(snapshot: Snapshot) -> str:
         *_phases(watched.get("phases", {})),
         *_acceptance(watched.get("acceptance", {})),
         *_rank_parts(snapshot),
+        *_contract(snapshot.contract),
         *_communication(snapshot.communication),
         "<h2>Launch</h2>",
         _table(("argument", "value"), snapshot.arguments.items()),
@@ -170,6 +171,21 @@ def _is_flat(value: Any) -> bool:
 
 def _flat(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _contract(told: Mapping[str, Any]) -> Iterable[str]:
+    if not told:
+        return
+    yield "<h2>Contract of draft and target</h2>"
+    if "accepted" not in told:
+        verdict = f"not checked: {told.get('reason')}"
+    elif told["accepted"]:
+        verdict = f"accepted ({told.get('mode')})"
+    else:
+        verdict = f"refused, and served all the same ({told.get('mode')})"
+    lists = ("problems", "warnings", "slots", "notes")
+    lines = [("verdict", verdict), *((key, line) for key in lists for line in told.get(key, ()))]
+    yield _table(("", ""), lines)
 
 
 def _communication(told: Mapping[str, Any]) -> Iterable[str]:

@@ -57,6 +57,7 @@ class Snapshot:
     version: str
     arguments: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    contract: Mapping[str, Any]
     communication: Mapping[str, Any]
     self_test: Mapping[str, Any]
     ranks: tuple[Mapping[str, Any], ...] = field(default=())
@@ -117,6 +118,7 @@ def of(info: Mapping[str, Any], url: str) -> Snapshot:
             if (key in ARGUMENTS or key.startswith(PREFIX)) and value not in (None, "", False)
         },
         provenance=ours.get("provenance", {}),
+        contract=ours.get("contract", {}),
         communication={
             **{"table": ours.get("communication", {}).get("table", [])},
             "in_use": info.get("communication_in_use", {}),

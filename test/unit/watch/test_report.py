@@ -36,6 +36,14 @@ def info(counts: Counts, phases: Phases, state: str = "healthy", reason: str = "
         "chat_template": "Tell me about {{ x }}",
         "spec_hardening": {
             "provenance": {"version": "0.5.23", "patch_set": "07d2dc", "patches": ["a", "b"]},
+            "contract": {
+                "mode": "report",
+                "accepted": False,
+                "slots": ["slot 0 takes output of layer 1 (loop index 2)"],
+                "problems": ["[ids-order] config.json: ids = <3, 1>: sort them"],
+                "warnings": [],
+                "notes": [],
+            },
             "communication": {"table": ["verify, 1 request: NCCL <ring>"], "hostname": "hunter2"},
         },
         "speculative_self_test": {
@@ -107,6 +115,9 @@ def test_a_page_is_whole_and_loads_nothing() -> None:
         "verify 76.9%",
         "2, 30, 58",
         "NCCL <ring>",
+        "refused, and served all the same (report)",
+        "slot 0 takes output of layer 1",
+        "ids = <3, 1>",
         "07d2dc",
         "models/<draft>",
         "accept length 2.250",
@@ -126,6 +137,12 @@ def test_a_server_without_a_part_has_a_page(missing: str) -> None:
     whole = info(*seen())
     del whole["internal_states"][0][missing]
     Strict().feed(render(of(whole, "http://h:1")))
+
+
+def test_a_draft_that_the_contract_was_not_asked_about_has_a_reason() -> None:
+    whole = info(*seen())
+    whole["spec_hardening"]["contract"] = {"mode": "enforce", "reason": "a file & no folder"}
+    assert "not checked: a file &amp; no folder" in render(of(whole, "http://h:1"))
 
 
 def test_a_server_that_has_decoded_nothing_has_a_page() -> None:

@@ -27,6 +27,8 @@ _OF_A_FOLDER = (".json", ".safetensors", ".bin", ".pt")
 # Formats that are read from the folder's own safetensors, .bin or .pt files.
 _CHECKPOINTS = ("auto", "safetensors", "pt", "bitsandbytes", "fastsafetensors", "layered")
 
+_decided: dict[str, Any] = {}  # of the last launch of this process
+
 
 def check_launch(server_args: Any) -> Report | None:
     """Check the draft of this launch; None where the contract does not apply.
@@ -39,19 +41,30 @@ def check_launch(server_args: Any) -> Report | None:
     """
     from sglang.srt.arg_groups.overrides import resolving_view
 
+    _decided.clear()
     cfg = resolving_view(server_args)
     algorithm = _ALGORITHMS.get((cfg.speculative_algorithm or "").upper())
     if algorithm is None or cfg.decrypted_config_file or cfg.decrypted_draft_config_file:
         return None
     draft = cfg.speculative_draft_model_path
     if _elsewhere(cfg.model_path) or _elsewhere(draft):
-        logger.info("Draft contract: not checked, the models are not Hugging Face folders")
+        reason = "the models are not Hugging Face folders"
+        logger.info("Draft contract: not checked, %s", reason)
+        _decided.update(mode=cfg.speculative_contract, reason=reason)
         return None
     began = time.perf_counter()
     settings = _settings(server_args, cfg, algorithm)
     report = check_pair(cfg.model_path, draft, settings)
     _conclude(report, cfg.speculative_contract, time.perf_counter() - began)
     return report
+
+
+def server_info() -> dict[str, Any]:
+    """The entry `contract` of `/server_info`: what was decided, in the words of the log.
+
+    With `reason` alone where it was not checked; empty where it does not apply.
+    """
+    return dict(_decided)
 
 
 def _elsewhere(model: str | None) -> bool:
@@ -135,16 +148,25 @@ def _fetched(draft: str, revision: str | None, download_dir: str | None) -> str:
 
 def _conclude(report: Report, mode: str, seconds: float) -> None:
     report = report.strict() if mode == "strict" else report
+    slots = [
+        f"slot {slot.slot} takes {slot.takes} (loop index {slot.loop_index})"
+        for slot in report.slots
+    ]
+    _decided.update(
+        mode=mode,
+        accepted=report.accepted,
+        slots=slots,
+        problems=[str(problem) for problem in report.problems],
+        warnings=[str(warning) for warning in report.warnings],
+        notes=list(report.notes),
+    )
     for note in report.notes:
         logger.info("Draft contract: %s", note)
     for warning in report.warnings:
         logger.warning("Draft contract: %s", warning)
     if report.accepted:
-        slots = ", ".join(
-            f"slot {slot.slot} takes {slot.takes} (loop index {slot.loop_index})"
-            for slot in report.slots
-        )
-        logger.info("Draft contract: accepted in %.3f s%s%s", seconds, ": " * bool(slots), slots)
+        said = ", ".join(slots)
+        logger.info("Draft contract: accepted in %.3f s%s%s", seconds, ": " * bool(said), said)
         return
     if mode == "report":
         logger.error("Draft contract: %s", report.error_text())

@@ -122,9 +122,14 @@ def announce(logger: logging.Logger) -> None:
 
 def server_info() -> dict[str, Any]:
     """The entry `spec_hardening` of `/server_info`."""
+    from . import draft_contract
     from .comm import launch
 
-    return {"provenance": asdict(of_this_tree()), "communication": launch.server_info()}
+    return {
+        "provenance": asdict(of_this_tree()),
+        "contract": draft_contract.server_info(),
+        "communication": launch.server_info(),
+    }
 
 
 def _sha256(path: Path) -> str | None:
