@@ -180,6 +180,45 @@ def test_a_rank_that_reports_nothing_leaves_its_sums(page: record.Rank) -> None:
     assert list(page.tally_at) == [0, 16, 0, 0, 0, 0, 0, 0] and page.tally[1] == 32
 
 
+def test_a_rank_that_accepts_other_numbers_is_an_alarm_of_the_one_that_reports(
+    watch: live.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = record.from_environment()
+    assert board is not None
+    monkeypatch.setattr(construction, "_rank", board.claim("rank TP1"))
+    other = live.Watch(scheduler(reports=False), WORKER, Level.PHASES, PROVEN)
+
+    def both(correct: int, others: int) -> tuple[str, str]:
+        for _ in range(16):
+            given = {"is_plain_step": False, "speculative_num_draft_tokens": 4}
+            other.observe(
+                batch(["a"]), SimpleNamespace(num_correct_drafts_per_req_cpu=[others], **given)
+            )
+            run(["a"], [correct])
+        return watch.info()["state"], watch.info()["reason"]
+
+    assert both(2, 2) == ("healthy", "")
+    state, reason = both(2, 1)
+    assert state == "degraded" and "rank TP0 accepted 32 drafts and rank TP1 16" in reason
+    for _ in range(7):
+        assert both(2, 2)[0] == "degraded"
+    assert both(2, 2) == ("healthy", "")
+
+
+@pytest.mark.parametrize(
+    ("self_test", "reason"),
+    [
+        ({}, "no self-test was run"),
+        ({"state": "skipped", "reason": "the flag says so"}, "the flag says so"),
+    ],
+)
+def test_what_the_self_test_did_not_show_is_unproven(
+    page: record.Rank, self_test: Any, reason: str
+) -> None:
+    told = live.Watch(scheduler(), WORKER, Level.COUNTS, self_test).info()
+    assert (told["state"], told["reason"]) == ("unproven", reason)
+
+
 class Shown:
     """In place of the Prometheus metrics: what they were last told, and how often."""
 

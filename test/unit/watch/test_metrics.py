@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from prometheus_client import REGISTRY
+from sglang.srt.spec_hardening.watch.alarm import State, Verdict
 from sglang.srt.spec_hardening.watch.counts import Counts, Step
-from sglang.srt.spec_hardening.watch.metrics import Metrics
+from sglang.srt.spec_hardening.watch.metrics import BUCKETS, Metrics
+from sglang.srt.spec_hardening.watch.phases import Cycle, band
 
 
 @pytest.fixture
@@ -57,3 +59,31 @@ def test_a_draft_that_nothing_is_accepted_of_has_a_counter_of_none(metrics: Metr
     counts.observe(Step(1, [0]), 0.0)
     metrics.counted(counts)
     assert shown("spec_correct_drafts_total", num_steps=1, position=1) == 0
+
+
+def test_the_histogram_of_phases_equals_a_recount_by_bands(metrics: Metrics) -> None:
+    dice = random.Random(6)
+    cycles = [Cycle(dice.randint(1, 300), {"verify": 10 ** dice.uniform(-5, 0)}) for _ in range(99)]
+    for cycle in cycles:
+        metrics.cycle(cycle)
+    assert shown("spec_phase_seconds_count", phase="verify", batch_size="7") is None, "no band"
+    for size in ("1", "2", "3-4", "33-64", "129-256", "257+"):
+        seconds = [cycle.seconds["verify"] for cycle in cycles if band(cycle.rows) == size]
+        key = {"phase": "verify", "batch_size": size}
+        assert (shown("spec_phase_seconds_count", **key) or 0) == len(seconds)
+        assert (shown("spec_phase_seconds_sum", **key) or 0) == pytest.approx(sum(seconds))
+        for edge in BUCKETS if seconds else ():
+            within = len([each for each in seconds if each <= edge])
+            assert shown("spec_phase_seconds_bucket", **key, le=edge) == within
+
+
+def test_a_phase_of_microseconds_and_one_of_a_second_have_buckets() -> None:
+    assert BUCKETS[0] <= 1e-5 and BUCKETS[-1] >= 1 and list(BUCKETS) == sorted(set(BUCKETS))
+
+
+def test_one_state_is_shown_and_no_other(metrics: Metrics) -> None:
+    for state in State:
+        metrics.verdict(Verdict(state))
+        assert {each: shown("spec_state", state=each) for each in State} == {
+            each: float(each is state) for each in State
+        }
