@@ -16,9 +16,11 @@ stands there:
     shifted          keys and values are written a token late
     uncounted        a plain step does not count its token for penalties and `min_new_tokens`
     unpenalized      a plain step does not apply them
+    unadapted        a plain step leaves out the adapters of its requests
 
 More variables: `SPEC_TEST_SLOW_RANK` delays one rank at every decision; with `SPEC_TEST_RETRACT`
-some request is retracted every few batches; with `SPEC_TEST_OVERLAP` batches overlap on a CPU too;
+some request is retracted every few batches; with `SPEC_TEST_OVERLAP` batches overlap on a CPU too,
+with `SPEC_TEST_LORA` adapters are served there;
 `SPEC_TEST_KV` names a folder, where each finished request whose id begins with `kv-` leaves the
 draft's KV as it was.
 
@@ -37,8 +39,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sglang.srt.arg_groups import speculative_hook
 from sglang.srt.distributed import get_tp_group
+from sglang.srt.lora.lora_manager import LoRAManager
 from sglang.srt.managers import overlap_utils, scheduler
 from sglang.srt.managers.scheduler_components import batch_result_processor
 from sglang.srt.spec_hardening.fidelity.window import Window
@@ -49,6 +53,7 @@ SLOW = "SPEC_TEST_SLOW_RANK"
 KV = "SPEC_TEST_KV"
 RETRACT = "SPEC_TEST_RETRACT"
 OVERLAP = "SPEC_TEST_OVERLAP"
+LORA = "SPEC_TEST_LORA"
 
 
 class Planned:
@@ -79,7 +84,7 @@ class Planned:
             self._said, self._batch = said, 0
             self._dice = random.Random(said)
         kind, *numbers = said.split() or ["rows"]
-        STANDING[:] = [word for word in numbers if word in (*FAULTS, *LEFT_OUT)]
+        STANDING[:] = [word for word in numbers if word in (*FAULTS, *LEFT_OUT, UNADAPTED)]
         self._batch += 1
         if kind == "on":
             return True
@@ -127,6 +132,7 @@ def shifted(batch: Any, ring: Any, rows: list[int], counts: list[int]) -> tuple[
 # Of a window, where it is that of a plain step.
 LEFT_OUT = {"uncounted": "close", "unpenalized": "penalize"}
 FAULTS = {"skip-one": skip_one, "other-states": other_states, "shifted": shifted}
+UNADAPTED = "unadapted"
 STANDING: list[str] = []
 
 
@@ -186,15 +192,43 @@ def overlap_on_a_cpu() -> None:
     overlap_utils.gather_spec_extras = rows_of  # type: ignore[assignment]
 
 
+def forget_adapters(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def prepare(self: LoRAManager, forward_batch: Any) -> Any:
+        if UNADAPTED in STANDING and forward_batch.forward_mode.is_decode():
+            forward_batch.lora_ids = [None] * len(forward_batch.lora_ids)
+        return plain(self, forward_batch)
+
+    return prepare
+
+
+def lora_on_a_cpu() -> None:
+    """Upstream's LoRA pins host memory, which torch can do only where there is a GPU."""
+
+    def unpinned(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, pin_memory: bool = False, **options: Any) -> Any:
+            return make(*args, **options)
+
+        return made
+
+    for name in ("tensor", "zeros", "empty", "arange"):
+        setattr(torch, name, unpinned(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign,assignment]
+
+
 if VARIABLE in os.environ:
     threshold_worker.make_decider = plan_decisions(threshold_worker.make_decider)
     threshold_worker.catch_up = spoil(threshold_worker.catch_up)
     threshold_worker.write_only = spoil(threshold_worker.write_only)
     for fault, part in LEFT_OUT.items():
         setattr(Window, part, leave_out(fault, getattr(Window, part)))
+    LoRAManager.prepare_lora_batch = forget_adapters(  # type: ignore[method-assign]
+        LoRAManager.prepare_lora_batch
+    )
     batch_result_processor.release_kv_cache = show_kv(batch_result_processor.release_kv_cache)
     if OVERLAP in os.environ:
         overlap_on_a_cpu()
+    if LORA in os.environ:
+        lora_on_a_cpu()
     if RETRACT in os.environ:
         scheduler.TEST_RETRACT = True
         scheduler.TEST_RETRACT_INTERVAL = 7

@@ -87,6 +87,23 @@ def test_the_lengths_are_published_before_the_step_runs(batch: Any, target: Any)
     assert batch.seq_lens.tolist() == [4, 5, 6]
 
 
+def test_the_batch_is_prepared_for_the_graphs_that_run_it(
+    batch: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preparing writes which adapter a row wants to where the graphs read it."""
+    runner = target.model_runner
+    runner.attn_backend, runner.decode_cuda_graph_runner = "verify", "verify"
+
+    def init_new(step: Any, runner: Any, **_: Any) -> Any:
+        target.seen.append(("prepared", runner.decode_cuda_graph_runner))
+        return step
+
+    monkeypatch.setattr(plain_step.ForwardBatch, "init_new", init_new)
+    plain_step.decode(target, PlainGraphs("plain", "plain"), batch, None, None)
+    assert target.seen[0] == ("prepared", "plain")
+    assert runner.decode_cuda_graph_runner == "verify"
+
+
 def test_a_step_launches_little_besides_the_target(batch: Any, target: Any) -> None:
     ring = Ring(4, 16, WIDTH, torch.float32, "cpu")
     plain_step.decode(target, PlainGraphs(), batch, None, None)

@@ -12,11 +12,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
 from sglang.srt.utils.common import get_available_gpu_memory
+
+from .adapters import Routing, apart
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +31,19 @@ class PlainGraphs:
     graphs: Any = None
     gigabytes: float = 0.0
     seconds: float = 0.0
+    routing: Routing = field(default_factory=Routing)
 
     @contextlib.contextmanager
     def installed(self, runner: Any) -> Iterator[None]:
-        """Have the target's runner decode with these inside the block."""
+        """Have the target's runner prepare and run its decodes for these inside the block."""
         if self.graphs is None:
             yield
             return
         verify = (runner.attn_backend, runner.decode_cuda_graph_runner)
         runner.attn_backend, runner.decode_cuda_graph_runner = self.backend, self.graphs
         try:
-            yield
+            with self.routing.installed():
+                yield
         finally:
             runner.attn_backend, runner.decode_cuda_graph_runner = verify
 
@@ -57,7 +61,8 @@ def capture(runner: Any) -> PlainGraphs:
     began = time.perf_counter()
     before = get_available_gpu_memory(runner.device, runner.gpu_id)
     backend = runner._get_attention_backend(init_new_workspace=False)
-    graphs = DecodeCudaGraphRunner(runner, attn_backend=backend, plain_decode=True)
+    with apart(runner.lora_manager) as routings:
+        graphs = DecodeCudaGraphRunner(runner, attn_backend=backend, plain_decode=True)
     taken = before - get_available_gpu_memory(runner.device, runner.gpu_id)
     seconds = time.perf_counter() - began
     logger.info(
@@ -66,4 +71,4 @@ def capture(runner: Any) -> PlainGraphs:
         taken,
         seconds,
     )
-    return PlainGraphs(backend, graphs, taken, seconds)
+    return PlainGraphs(backend, graphs, taken, seconds, routings[0])

@@ -57,14 +57,14 @@ def decode(
         step.seq_lens_cpu = batch.seq_lens_cpu + 1
     step.seq_lens_sum = None
     runner = target_worker.model_runner
-    forward_batch = ForwardBatch.init_new(
-        step,
-        runner,
-        capture_hidden_mode=CaptureHiddenMode.FULL,
-        return_hidden_states_before_norm=False,
-    )
-    cycle.begin(phases.DECODE)
     with graphs.installed(runner):
+        forward_batch = ForwardBatch.init_new(
+            step,
+            runner,
+            capture_hidden_mode=CaptureHiddenMode.FULL,
+            return_hidden_states_before_norm=False,
+        )
+        cycle.begin(phases.DECODE)
         done = target_worker.forward_batch_generation(
             batch=None, forward_batch=forward_batch, is_verify=True
         )

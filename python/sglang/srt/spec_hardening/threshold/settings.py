@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from . import adapters
 from .policy import Bounds
 
 AUTO = "auto"
@@ -145,12 +146,12 @@ def _unsupported(cfg: Any) -> Iterator[str]:
         "--enable-pdmux": cfg.enable_pdmux,
         "--enable-mixed-chunk": cfg.enable_mixed_chunk,
         "--enable-hisparse": cfg.enable_hisparse,
-        "--enable-lora": cfg.enable_lora,
         "--enable-streaming-session": cfg.enable_streaming_session,
         "--enable-unified-memory": cfg.enable_unified_memory,
         "--enable-watermark": cfg.enable_watermark,
     }
     yield from (flag for flag, given in flags.items() if given)
+    yield from adapters.refused(cfg)
     if cfg.disaggregation_mode != "null":
         yield f"--disaggregation-mode {cfg.disaggregation_mode}"
     if envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.get():

@@ -27,7 +27,7 @@ from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidde
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
 from .. import consensus, construction, cycle, start
-from . import Decider, ThresholdError, kv_only, make_decider, pending, plain_step
+from . import Decider, ThresholdError, adapters, kv_only, make_decider, pending, plain_step
 from .auto import AutoDecider
 from .catch_up import catch_up, write_only
 from .exchange import Exchange
@@ -61,6 +61,7 @@ def attach(worker: Any) -> BatchThreshold | None:
             draft.index_share_for_mtp_iteration
         ),
         "a KV pool of DeepSeek V4": dsv4_needs_rebootstrap(worker.token_to_kv_pool_allocator),
+        "LoRA on a target's experts": adapters.refused_layers(worker.target_worker.model_runner),
         "the KV canary": draft.draft_runner.canary_manager is not None,
     }
     for what, found in refused.items():
