@@ -29,6 +29,7 @@ CPU, SAMPLED = "test/cpu/test_fidelity.py", "test/cpu/test_fidelity_sampled.py"
 ENDS = "test/cpu/test_fidelity_ends.py"
 MANY, EMBEDDED = "test/cpu/test_fidelity_drawn.py", "test/cpu/test_fidelity_on_embedded.py"
 CLIENT, GPU = "test/cpu/test_openai_client.py", "test/gpu/test_fidelity.py"
+GPU_ENDS, GPU_DRAWN = "test/gpu/test_fidelity_ends.py", "test/gpu/test_fidelity_drawn.py"
 THRESHOLD, GPU_THRESHOLD = "test/cpu/test_threshold.py", "test/gpu/test_threshold_penalties.py"
 
 
@@ -76,6 +77,20 @@ CALLED = f"{CPU}::test_processors_give_the_plain_tokens"
 MINIMUM = f"{CPU}::test_stop_tokens_are_banned_for_exactly_so_many_tokens"
 GPU_PENALTIES, GPU_MINIMUM = f"{GPU}::test_penalties", f"{GPU}::test_minimum_length"
 GPU_DRAWS = f"{GPU}::test_sampled_tokens_have_the_plain_distribution"
+ON_GPU = {
+    name: f"{GPU_ENDS}::{test}"
+    for name, test in (
+        ("grammar", "test_grammars_end_inside_an_accepted_run"),
+        ("reasoned", "test_a_grammar_begins_where_the_reasoning_ends"),
+        ("counted", "test_reasoning_is_counted_up_to_the_end_of_the_answer"),
+        ("first end", "test_the_first_of_several_ends_in_a_run_counts"),
+        ("cut", "test_answers_end_inside_an_accepted_run"),
+        ("chatted", "test_a_chat_answer_is_reasoned_and_keeps_to_its_format"),
+        ("choices", "test_choices_streams_and_logprobs"),
+    )
+}
+GPU_GREEDY = f"{GPU_DRAWN}::test_drawn_requests_get_the_plain_answers"
+GPU_SEED = f"{GPU_DRAWN}::test_a_seed_repeats_its_answer"
 REFUSES = f"{CPU}::test_what_cannot_be_right_is_refused"
 
 ROWS = (
@@ -91,21 +106,27 @@ ROWS = (
         Cell(NONE), Cell(EQUAL, GPU_DRAWS), Cell(EQUAL, GPU_DRAWS))),
     Row("`sampling_seed` (only with `--enable-deterministic-inference`)", (
         Cell(NONE), Cell(EXACT, f"{CPU}::test_min_p_with_a_seed"), Cell(NONE),
-        Cell("not tested"), Cell("not tested"))),
+        Cell("repeats", GPU_SEED), Cell("not tested"))),
     row("`custom_logit_processor`, `custom_params`", CALLED, CALLED, f"{GPU}::test_processors"),
-    row("`regex`, `ebnf`", GRAMMAR, GRAMMAR),
-    row("`json_schema`, also as `response_format`", f"{CLIENT}::test_chat", RULED),
-    row("`structural_tag`, also as `response_format`", CHATTED, RULED),
-    row("grammars after reasoning (`--reasoning-parser`, `require_reasoning`)", REASONED, RULED),
+    row("`regex`, `ebnf`", GRAMMAR, GRAMMAR, ON_GPU["grammar"]),
+    row("`json_schema`, also as `response_format`", f"{CLIENT}::test_chat", RULED,
+        ON_GPU["chatted"]),
+    row("`structural_tag`, also as `response_format`", CHATTED, RULED, ON_GPU["chatted"]),
+    row("grammars after reasoning (`--reasoning-parser`, `require_reasoning`)", REASONED, RULED,
+        ON_GPU["reasoned"]),
     Row("a budget of reasoning (`--enable-strict-thinking`)", (
         Cell(EXACT, BUDGET), *[Cell("not tested")] * 4)),
-    row("`usage.reasoning_tokens`", COUNTED, DRAWN),
-    row("several ends in one accepted run", FIRST_END, DRAWN),
-    row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN),
+    row("`usage.reasoning_tokens`", COUNTED, DRAWN, ON_GPU["counted"]),
+    row("several ends in one accepted run", FIRST_END, DRAWN, ON_GPU["first end"]),
+    row("`stop`, `stop_regex`, `stop_token_ids`, `ignore_eos`, `no_stop_trim`", CUT, DRAWN,
+        ON_GPU["cut"]),
     row("`max_new_tokens`", CUT, DRAWN, GPU_PENALTIES),
-    row("`n`", f"{CLIENT}::test_chat", f"{CPU}::test_each_choice_of_several_is_the_plain_one"),
-    row("streamed chunks", f"{CLIENT}::test_streamed_chunks_make_up_the_answer", DRAWN),
-    row("`return_logprob`, `top_logprobs_num`, `token_ids_logprob`", CUT, DRAWN),
+    row("`n`", f"{CLIENT}::test_chat", f"{CPU}::test_each_choice_of_several_is_the_plain_one",
+        ON_GPU["choices"]),
+    row("streamed chunks", f"{CLIENT}::test_streamed_chunks_make_up_the_answer", DRAWN,
+        ON_GPU["choices"]),
+    row("`return_logprob`, `top_logprobs_num`, `token_ids_logprob`", CUT, DRAWN,
+        ON_GPU["choices"]),
     row("all of these after a retraction", f"{CPU}::test_a_retracted_request_gets_the_same_answer",
         f"{CPU}::test_a_retracted_request_gets_the_same_answer", GPU_PENALTIES),
     row("all of these where a batch threshold changes the kind of step",
@@ -142,7 +163,7 @@ MODE_ROWS = (
     mode("CPU, batch threshold (full)", CROSSED, CROSSED, CROSSED_DRAWS),
     mode("CPU, retraction (full)", RETRACTED, RETRACTED),
     mode("CPU, embedded pair", f"{EMBEDDED}::test_drawn_requests_get_the_plain_answers"),
-    mode("GPU, target-only sampling, a chain and a tree", GPU_PENALTIES, "", GPU_DRAWS,
+    mode("GPU, target-only sampling, a chain and a tree", GPU_GREEDY, "", GPU_DRAWS,
          f"{GPU}::{FOUND}"),
     mode("GPU, rejection sampling", "", "", GPU_DRAWS, f"{GPU}::{FOUND}"),
 )  # fmt: skip
