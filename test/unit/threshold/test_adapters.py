@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+from sglang.srt.lora.backend.chunked_backend import ChunkedSgmvLoRABackend
 from sglang.srt.lora.backend.torch_backend import TorchNativeLoRABackend
+from sglang.srt.lora.backend.triton_backend import TritonLoRABackend
 from sglang.srt.spec_hardening.threshold import adapters
 from sglang.srt.spec_hardening.threshold.plain_graphs import PlainGraphs
 
 VERIFY, PLAIN = 4, 1
+SERVED = {
+    "csgmv": ChunkedSgmvLoRABackend,
+    "triton": TritonLoRABackend,
+    "torch_native": TorchNativeLoRABackend,
+}
 
 
 @pytest.fixture
@@ -44,6 +51,18 @@ def test_capturing_the_plain_decode_leaves_the_verifys_buffers(manager: Any) -> 
         assert written(manager) == (6, PLAIN)
     assert manager.lora_backend.cuda_graph_batch_info is of_verify
     assert written(manager) == (8, VERIFY)
+
+
+@pytest.mark.parametrize("name", adapters.BACKENDS)
+def test_all_that_a_second_capture_makes_anew_is_kept_apart(name: str) -> None:
+    backend = SERVED[name].__new__(SERVED[name])  # csgmv's own start asks for a launch's settings
+    vars(backend).update(device=torch.device("cpu"), max_loras_per_batch=2)
+    found = SimpleNamespace(lora_backend=backend)
+    capture(found, 8, VERIFY)
+    of_verify = dict(vars(backend))
+    capture(found, 6, PLAIN)
+    anew = {key for key, value in vars(backend).items() if of_verify.get(key) is not value}
+    assert "cuda_graph_batch_info" in anew and anew <= set(adapters.BUFFERS)
 
 
 def test_without_adapters_nothing_is_kept() -> None:
