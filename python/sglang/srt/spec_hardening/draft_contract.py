@@ -62,7 +62,8 @@ def check_launch(server_args: Any) -> Report | None:
 def server_info() -> dict[str, Any]:
     """The entry `contract` of `/server_info`: what was decided, in the words of the log.
 
-    With `reason` alone where it was not checked; empty where it does not apply.
+    With `reason` alone where it was not checked; empty where it does not apply, and in a process
+    that has not launched the server, as the workers of `--tokenizer-worker-num`.
     """
     return dict(_decided)
 
