@@ -129,10 +129,13 @@ ROWS = (
         ON_GPU["choices"]),
     row("all of these after a retraction", f"{CPU}::test_a_retracted_request_gets_the_same_answer",
         f"{CPU}::test_a_retracted_request_gets_the_same_answer", GPU_PENALTIES),
-    row("all of these where a batch threshold changes the kind of step",
+    row("penalties, `min_new_tokens` where a batch threshold changes the kind of step",
         f"{THRESHOLD}::test_penalties_count_alike_in_steps_of_both_kinds",
         f"{THRESHOLD}::test_drawn_requests_cross_and_get_the_plain_answers",
         f"{GPU_THRESHOLD}::test_answers_are_those_of_no_speculation"),
+    row("the others of these there",
+        f"{THRESHOLD}::test_drawn_requests_cross_and_get_the_plain_answers",
+        f"{THRESHOLD}::test_drawn_requests_cross_and_get_the_plain_answers"),
     Row("`beam_width`, `return_sampling_mask`", (Cell(REFUSED, REFUSES),) * 5),
 )  # fmt: skip
 
