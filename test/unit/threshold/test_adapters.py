@@ -92,6 +92,13 @@ def test_what_is_not_kept_apart_is_refused(
     assert not list(adapters.refused(cfg))
 
 
+def test_upstreams_experimental_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = SimpleNamespace(enable_lora=True, lora_backend="csgmv", enable_lora_overlap_loading=False)
+    assert not list(adapters.refused(cfg))
+    monkeypatch.setenv("SGLANG_EXPERIMENTAL_LORA_OPTI", "1")
+    assert list(adapters.refused(cfg)) == ["SGLANG_EXPERIMENTAL_LORA_OPTI with --enable-lora"]
+
+
 @pytest.mark.parametrize("experts", [True, False])
 def test_adapted_experts_are_refused(experts: bool) -> None:
     backend = SimpleNamespace(is_moe_lora=experts)

@@ -21,12 +21,16 @@ BACKENDS = ("csgmv", "triton", "torch_native")
 
 def refused(cfg: Any) -> Iterator[str]:
     """What of a launch with adapters the threshold does not serve, in the launch's own words."""
+    from sglang.srt.environ import envs
+
     if not cfg.enable_lora:
         return
     if cfg.lora_backend not in BACKENDS:
         yield f"--lora-backend {cfg.lora_backend} ({', '.join(BACKENDS)} can)"
     if cfg.enable_lora_overlap_loading:
         yield "--enable-lora-overlap-loading"
+    if envs.SGLANG_EXPERIMENTAL_LORA_OPTI.get():  # its captures leave more than `BUFFERS`
+        yield "SGLANG_EXPERIMENTAL_LORA_OPTI with --enable-lora"
 
 
 def refused_layers(runner: Any) -> bool:
