@@ -40,8 +40,10 @@ SAMPLED: dict[str, dict[str, Any]] = {
         "stop_token_ids": list(range(64, 320, 2)),
         "logit_bias": {"71": 12.0, "75": 10.0},
     },
+    "grammar": {"regex": "(t[12][0-9]*)+"},
+    "processor": {"custom_params": {"token": 99}},
 }
-
+PROCESSORS = {"processor": processors.text_of(processors.Remembers)}  # changes the third token
 
 SETUPS = (
     CHAIN,
@@ -110,9 +112,10 @@ def test_only_what_min_p_leaves_is_sampled(client: Client) -> None:
     assert list(loose.tokens) != COMING
 
 
-def draws(client: Client, sampling: dict[str, Any]) -> list[list[int]]:
-    options = {"temperature": 4.0, "ignore_eos": True, **sampling}
-    answers = client.generate_batch([list(PROMPT)] * DRAWS, POSITIONS, **options)
+def draws(client: Client, name: str) -> list[list[int]]:
+    common = {"max_new_tokens": POSITIONS, "temperature": 4.0, "ignore_eos": True}
+    one = Ask(PROMPT, {**common, **SAMPLED[name]}, PROCESSORS.get(name))
+    answers = ask(client, [one] * DRAWS)
     return [[answer.tokens[i] for answer in answers] for i in range(POSITIONS)]
 
 
@@ -120,7 +123,7 @@ def draws(client: Client, sampling: dict[str, Any]) -> list[list[int]]:
 def judged(servers: ServerPool) -> dict[str, list[list[int]]]:
     """Draws of a plain server."""
     client = servers.client(PLAIN.launch(*ROOM))
-    return {name: draws(client, sampling) for name, sampling in SAMPLED.items()}
+    return {name: draws(client, name) for name in SAMPLED}
 
 
 @pytest.mark.parametrize("setup", [CHAIN, TREE, REJECTION], ids=lambda setup: setup.name)
@@ -128,7 +131,7 @@ def judged(servers: ServerPool) -> dict[str, list[list[int]]]:
 def test_sampled_tokens_have_the_plain_distribution(
     servers: ServerPool, judged: dict[str, list[list[int]]], setup: Setup, name: str
 ) -> None:
-    found = draws(servers.client(setup.launch(*ROOM)), SAMPLED[name])
+    found = draws(servers.client(setup.launch(*ROOM)), name)
     for ours, theirs in zip(found, judged[name], strict=True):
         assert homogeneity.two_samples(ours, theirs) > homogeneity.SIGNIFICANCE
 
@@ -140,7 +143,7 @@ def test_a_window_judged_by_its_first_position_is_found(
     """The control: stop tokens stay banned in the whole of the first window."""
     with FaultyServer(servers, setup.launch(*ROOM), tmp_path / "fault", "fidelity") as server:
         server.plant("relaxed -")
-        found = draws(server.client, SAMPLED["penalties"])
+        found = draws(server.client, "penalties")
     both = zip(found, judged["penalties"], strict=True)
     first, second, third, *_ = (homogeneity.two_samples(ours, theirs) for ours, theirs in both)
     assert min(first, second) > homogeneity.SIGNIFICANCE  # of prefill, and of the window's root
