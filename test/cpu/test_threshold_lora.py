@@ -72,7 +72,7 @@ def test_answers_with_adapters_are_those_of_no_speculation(
 
 
 def test_a_plain_step_without_its_adapters_is_seen(server: Crossing, expected: Answers) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="other answers"):
         check_answers(server, "coin 1 unadapted", expected)
     server.plan("")
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from kit import gpus
 from kit.decode_setups import Setup
+from kit.fidelity_gpu import PLAIN, REASONING, thinking_pairs
 from kit.fleet import Fleet
 from kit.servers import ServerPool
+from sglang_spec.client import Client
+from sglang_spec.models import Pair
+from sglang_spec.models.tiny import Plan
 
 HERE = Path(__file__).parent
 
@@ -38,3 +42,15 @@ def fleet(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[Fleet
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[Plan, Pair]:
+    """The tiny pairs with words for reasoning and JSON."""
+    return thinking_pairs(tmp_path_factory.mktemp("thinking"))
+
+
+@pytest.fixture
+def plain(servers: ServerPool, pairs: dict[Plan, Pair]) -> Client:
+    """The judge of what requests ask for; asked for by each test anew, as the pool stops others."""
+    return servers.client(PLAIN.launch(*REASONING, pairs=pairs))

@@ -1,9 +1,9 @@
 """Greedy requests drawn over all fields get the plain answers, and a seed repeats its answer, on
 one GPU.
 
-Seeds need `--enable-deterministic-inference`. There a verify draws by seed, position and step, so
-a seeded answer is the same each time, whatever else is asked, but not the plain server's: that its
-distribution is the plain one is held by `test_fidelity.py`. Five servers, two of them at a time.
+Seeds need `--enable-deterministic-inference`. There a verify draws by seed, length and place in its
+window, so a seeded answer is the same each time, whatever else is asked, but not the plain
+server's. Five servers, two of them at a time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kit import thinking
 from kit.asking import Ask, ask
-from kit.fidelity_gpu import CHAIN, PLAIN, TREE, Setup, thinking_pairs
+from kit.fidelity_gpu import CHAIN, REASONING, TREE, Setup
 from kit.fidelity_servers import PROMPT, both
 from kit.servers import ServerPool
 from sglang_spec.client import Client
@@ -25,18 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kit import drawn_asks
 
-ROOM = ("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "16", *thinking.PARSER)
 GREEDY = replace(drawn_asks.ON_TINY, seeded=False)
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[Plan, Pair]:
-    return thinking_pairs(tmp_path_factory.mktemp("thinking"))
-
-
-@pytest.fixture
-def plain(servers: ServerPool, pairs: dict[Plan, Pair]) -> Client:
-    return servers.client(PLAIN.launch(*ROOM, pairs=pairs))
 
 
 @pytest.fixture(params=(CHAIN, TREE), ids=lambda setup: setup.name, scope="module")
@@ -47,7 +35,7 @@ def setup(request: pytest.FixtureRequest) -> Setup:
 
 @pytest.fixture
 def spec(servers: ServerPool, pairs: dict[Plan, Pair], setup: Setup) -> Client:
-    return servers.client(setup.launch(*ROOM, pairs=pairs))
+    return servers.client(setup.launch(*REASONING, pairs=pairs))
 
 
 @settings(
@@ -63,7 +51,7 @@ def test_drawn_requests_get_the_plain_answers(plain: Client, spec: Client, asks:
 
 
 def test_a_seed_repeats_its_answer(servers: ServerPool, setup: Setup) -> None:
-    client = servers.client(setup.launch(*ROOM[:4], "--enable-deterministic-inference"))
+    client = servers.client(setup.launch(*REASONING[:4], "--enable-deterministic-inference"))
     common = {"max_new_tokens": 24, "ignore_eos": True, "temperature": 4.0}
     ways = ({}, {"top_k": 20}, {"top_p": 0.8}, {"min_p": 0.01}, {"frequency_penalty": 0.5})
     asks = [

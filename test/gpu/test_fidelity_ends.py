@@ -10,17 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kit import ending_checks, thinking
+from kit import ending_checks
 from kit.asking import ask
 from kit.fidelity_gpu import (
     CHAIN,
     FLASHINFER,
-    PLAIN,
+    REASONING,
     RETRACTED,
     SOME_REJECTED,
     TREE,
     WITHOUT_OVERLAP,
-    thinking_pairs,
 )
 from kit.fidelity_servers import asks_of, both
 from kit.servers import ServerPool
@@ -28,23 +27,12 @@ from sglang_spec.client import Client
 from sglang_spec.models import Pair
 from sglang_spec.models.tiny import Plan
 
-ROOM = ("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "16", *thinking.PARSER)
 SETUPS = (CHAIN, SOME_REJECTED, TREE, WITHOUT_OVERLAP, RETRACTED, FLASHINFER)
-
-
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[Plan, Pair]:
-    return thinking_pairs(tmp_path_factory.mktemp("thinking"))
-
-
-@pytest.fixture
-def plain(servers: ServerPool, pairs: dict[Plan, Pair]) -> Client:
-    return servers.client(PLAIN.launch(*ROOM, pairs=pairs))
 
 
 @pytest.fixture(params=SETUPS, ids=lambda setup: setup.name, scope="module")
 def spec(request: pytest.FixtureRequest, servers: ServerPool, pairs: dict[Plan, Pair]) -> Client:
-    return servers.client(request.param.launch(*ROOM, pairs=pairs))
+    return servers.client(request.param.launch(*REASONING, pairs=pairs))
 
 
 def test_answers_end_inside_an_accepted_run(plain: Client, spec: Client) -> None:

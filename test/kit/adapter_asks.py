@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sglang_spec.client import Client
@@ -49,9 +50,13 @@ def check_answers(server: Crossing, plan: str, expected: Answers) -> None:
     server.plan(plan)
     rid = f"abort-{plan.replace(' ', '-')}"
     other = Client(server.server.url)
-    lone = threading.Thread(
-        target=lambda: requests(other, [prompt(5, 30)], [400], rid=[rid], lora_path=["b"])
-    )
+    ended: list[Any] = []
+
+    def ask_alone() -> None:
+        answers = requests(other, [prompt(5, 30)], [400], rid=[rid], lora_path=["b"])
+        ended.extend(answer.meta["finish_reason"]["type"] for answer in answers)
+
+    lone = threading.Thread(target=ask_alone)
     lone.start()
     timer = threading.Timer(0.3, lambda: server.client.post("/abort_request", rid=rid))
     timer.start()
@@ -59,7 +64,8 @@ def check_answers(server: Crossing, plan: str, expected: Answers) -> None:
     timer.join()
     lone.join()
     other.close()
-    assert found == expected
+    assert found == expected, "other answers"
+    assert ended == ["abort"]  # it ran when it was aborted
 
 
 def check_draft_kv(server: Crossing, plan: str, tolerance: float) -> None:

@@ -46,6 +46,11 @@ SOME_REJECTED = Setup("some-rejected", TINY_HALF)
 TREE = Setup("tree", TINY_HALF, (3, 4, 10))
 WITHOUT_OVERLAP = Setup("no-overlap", TINY_HALF, flags=NO_OVERLAP)
 RETRACTED = Setup("retracted", environment=RETRACT)
+# With these all servers reason; for `thinking_pairs`.
+REASONING = (
+    *("--max-running-requests", "64", "--cuda-graph-max-bs-decode", "16"),
+    *thinking.PARSER,
+)
 FLASHINFER = Setup("flashinfer", TINY_HALF, backend="flashinfer")
 
 
